@@ -1,0 +1,207 @@
+"""What a scheduler is asked and what it answers.
+
+A scheduler is a pure answer to a snapshot: it holds no allocator, reads no clock,
+awaits nothing and changes nothing it was given. It may remember (queues, deficits),
+fed by snapshots alone. `schedulers.check` has the rules a plan is held to.
+
+Prefill, a chunk of it, decode, a cache hit and a resumed request are one thing here:
+so many tokens to compute for that request in this step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, NewType, Protocol
+
+RequestId = NewType("RequestId", int)
+
+
+class Mode(Enum):
+    """How a victim gives its pages back."""
+
+    RECOMPUTE = "recompute"
+    SWAP = "swap"
+
+
+class Cause(Enum):
+    """Why a victim was chosen; only reported, never acted on."""
+
+    PAGES = "pages"
+    ROWS = "rows"
+    PRIORITY = "priority"
+    FAIRNESS = "fairness"
+    DEADLINE = "deadline"
+
+
+class Promise(Enum):
+    """What the conformance kit holds a strategy to.
+
+    The first four are asked of every strategy, the others of those that declare them.
+    """
+
+    LEGAL = "legal"
+    PROGRESS = "progress"
+    DETERMINISTIC = "deterministic"
+    RESUMES_SWAPPED = "resumes_swapped"
+    NO_STARVATION = "no_starvation"
+    WORK_CONSERVING = "work_conserving"
+    BOUNDED_RECOMPUTE = "bounded_recompute"
+
+
+ALWAYS = frozenset(
+    {Promise.LEGAL, Promise.PROGRESS, Promise.DETERMINISTIC, Promise.RESUMES_SWAPPED}
+)
+
+
+class RequestView(Protocol):
+    """A request as a strategy sees it. Bare counts are tokens, times are seconds of the
+    snapshot's clock."""
+
+    @property
+    def id(self) -> RequestId:
+        """Grows with arrival, so it also orders requests of one arrival time."""
+
+    @property
+    def priority(self) -> int:
+        """0-15, higher is more urgent."""
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def arrival_s(self) -> float: ...
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the whole answer is wanted."""
+
+    @property
+    def first_token_deadline_s(self) -> float | None: ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+    @property
+    def min_tokens(self) -> int: ...
+
+    @property
+    def known(self) -> int:
+        """Prompt and output tokens so far, and what a step in flight will add."""
+
+    @property
+    def computed(self) -> int:
+        """Of `known`, those whose keys and values are in pages (device or host)."""
+
+    @property
+    def preemptions(self) -> int: ...
+
+
+class PageArithmetic(Protocol):
+    """The one owner of page counts, used by strategies and by the check alike."""
+
+    def cached_tokens(self, request: RequestId) -> int:
+        """Tokens a waiting request would find in the prefix cache now: whole pages, at
+        most known - 1. 0 for a running or swapped one. Memoised."""
+
+    def pages_for(self, request: RequestId, tokens: int) -> int:
+        """What computing `tokens` takes out of `free_pages`: new pages, cached and
+        unreferenced ones it pins, every page of a swapped request."""
+
+    def pages_from(self, request: RequestId) -> int:
+        """Lower bound of what evicting a running request gives back now. Shared pages
+        count 0, and so does all that a step in flight touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Measured seconds: per prefill token, per decode row, per page moved to or from
+    the host."""
+
+    token_s: float = 0.0
+    row_s: float = 0.0
+    page_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Tokens computed for a tenant since the engine started."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known when a step is planned. Live, not copied: valid during `plan` only.
+
+    `waiting`, `running` and `swapped` iterate in order of id, which is order of arrival;
+    a preempted request keeps its place. `arrived` and `left` name what entered and left
+    `waiting` since this strategy's last plan (a request may be in both; `waiting` tells).
+    `rebuild` is true on the first plan after a start, an exchange or a step that another
+    plan was used for: forget what you remember and read `waiting` anew.
+    """
+
+    now_s: float
+    waiting: Mapping[RequestId, RequestView]
+    running: Mapping[RequestId, RequestView]
+    swapped: Mapping[RequestId, RequestView]
+    arrived: Sequence[RequestId]
+    left: Sequence[RequestId]
+    rebuild: bool
+    budget: int
+    max_rows: int
+    page_size: int
+    free_pages: int
+    watermark_pages: int
+    draining_pages: int
+    host_free_pages: int
+    memory: PageArithmetic
+    costs: StepCosts = StepCosts()
+    served: Mapping[str, Served] = field(default_factory=dict)
+
+    def pending(self, view: RequestView) -> int:
+        """Tokens still to compute before `view` samples; 1 is a decode row."""
+        return view.known - view.computed - self.memory.cached_tokens(view.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """How and why a running request gives way, with the two estimates (seconds) where a
+    cost model chose."""
+
+    mode: Mode
+    cause: Cause
+    swap_s: float | None = None
+    recompute_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A waiting request that nothing was sent for is turned away; `estimate_s` is the
+    lower bound of the time it would have needed."""
+
+    estimate_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step. `tokens`: 1..pending for each request that computes; a waiting request
+    named here is admitted, a swapped one resumed. `evict`: running, disjoint from
+    `tokens`. `refuse`: waiting, with no output yet."""
+
+    tokens: Mapping[RequestId, int] = field(default_factory=dict)
+    evict: Mapping[RequestId, Eviction] = field(default_factory=dict)
+    refuse: Mapping[RequestId, Refusal] = field(default_factory=dict)
+
+
+class Scheduler(Protocol):
+    """A strategy. The service calls `cls(options)` with an instance of `cls.Options`, a
+    frozen dataclass whose fields carry `metadata={"doc": ...}`."""
+
+    Options: ClassVar[type[Any]]
+    promises: ClassVar[frozenset[Promise]]
+
+    def plan(self, snap: Snapshot) -> Plan: ...

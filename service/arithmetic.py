@@ -1,0 +1,49 @@
+"""The one owner of page counts: answers `schedulers.interface.PageArithmetic`."""
+
+from collections.abc import Mapping
+
+from schedulers.interface import RequestId
+from service.request import Request, State
+from service.residency import Residency
+
+
+class Pages:
+    """Page counts over live requests. Nothing here changes anything."""
+
+    def __init__(self, requests: Mapping[RequestId, Request], residency: Residency) -> None:
+        self._requests = requests
+        self._residency = residency
+        self._pages = residency.pages
+        self._memo: dict[tuple[RequestId, int], int] = {}
+        self._memo_version = -1
+
+    def cached_tokens(self, request: RequestId) -> int:
+        """See PageArithmetic."""
+        found = self._requests[request]
+        if found.state is not State.WAITING:
+            return 0
+        if self._memo_version != self._pages.version:
+            self._memo.clear()
+            self._memo_version = self._pages.version
+        key = (request, found.known)
+        if key not in self._memo:
+            hits, _ = self._pages.lookup(found.keys(found.cacheable_tokens))
+            self._memo[key] = hits * self._residency.page_size
+        return self._memo[key]
+
+    def pages_for(self, request: RequestId, tokens: int) -> int:
+        """See PageArithmetic."""
+        found = self._requests[request]
+        if found.state is State.WAITING:
+            cached = self.cached_tokens(request)
+            hits, pinned = self._pages.lookup(found.keys(cached))
+            return self._residency.covering(cached + tokens) - hits + pinned
+        needed = self._residency.covering(found.computed + tokens)
+        if found.state is State.RUNNING:
+            return needed - len(self._pages.table(request))
+        return needed
+
+    def pages_from(self, request: RequestId) -> int:
+        """See PageArithmetic."""
+        found = self._requests[request]
+        return 0 if found.in_flight else self._pages.sole_pages(request)

@@ -1,0 +1,153 @@
+"""What the front end and the engine say to each other: plain values, msgpack on the wire.
+
+Times are seconds of the machine's monotonic clock, which both sides share. Ids are the
+front end's counter; messages of another `generation` than the current are ignored.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from models.batch import Sampling, TokenLogprob
+
+
+class Finish(Enum):
+    """Why a request ended. The first three are complete answers."""
+
+    STOP = "stop"  # end of sequence, a stop id, or (front end) a stop string
+    LENGTH = "length"
+    MAX_TIME = "max_time"  # the caller's own limit: what there is, is the answer
+    EXPIRED = "expired"  # the call's deadline or the server's request timeout
+    QUEUE_TIMEOUT = "queue_timeout"
+    REFUSED = "refused"  # by the scheduler: hopeless by estimate
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # our fault
+
+
+class Limits(msgspec.Struct, frozen=True, array_like=True):
+    """What a request may use. `max_tokens` is resolved (at least 0). `end_by_s`: answer
+    with what there is; `expire_by_s`: an error; `admit_by_s`: an error while waiting."""
+
+    max_tokens: int
+    end_by_s: float | None = None
+    expire_by_s: float | None = None
+    admit_by_s: float | None = None
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A new request. `prompt` is a list of token ids; `namespace` separates prefix caches
+    (the caller's salt)."""
+
+    id: int
+    prompt: list[int]
+    sampling: Sampling
+    limits: Limits
+    arrival_s: float
+    priority: int = 4
+    tenant: str = ""
+    namespace: str = ""
+    deadline_s: float | None = None
+    first_token_deadline_s: float | None = None
+
+
+class End(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The front end is done with a request (cancelled, or a stop string matched)."""
+
+    id: int
+    reason: Finish
+
+
+class Ack(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The front end has taken one `StepEvents`; the engine may send another."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Leave the loop and exit."""
+
+
+Command = Submit | End | Ack | Stop
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """What was done to a request, sent when it ends."""
+
+    queue_s: float
+    cached_tokens: int
+    steps: int
+    preemptions: int
+    recomputed_tokens: int
+
+
+class RequestEvent(msgspec.Struct, array_like=True):
+    """News of one request; several steps' news merge into one. `prompt_logprobs` and
+    `logprobs` only when wanted. `finish` and `receipt` come together, last."""
+
+    id: int
+    admitted: bool = False
+    tokens: list[int] = []
+    logprobs: list[TokenLogprob] = []
+    prompt_logprobs: list[TokenLogprob] = []
+    finish: Finish | None = None
+    detail: str = ""
+    receipt: Receipt | None = None
+
+
+class StepStats(msgspec.Struct, array_like=True):
+    """Gauges after a step, and counters and time since the last message (they add up
+    when messages merge). `used_slots` of `held_pages` pages carry a token."""
+
+    running: int = 0
+    waiting: int = 0
+    swapped: int = 0
+    free_pages: int = 0
+    cached_pages: int = 0
+    held_pages: int = 0
+    used_slots: int = 0
+    steps: int = 0
+    rows: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    swapped_pages: int = 0
+    short_rows: int = 0
+    plan_faults: int = 0
+    schedule_s: float = 0.0
+    model_s: float = 0.0
+    sample_s: float = 0.0
+
+
+class StepEvents(msgspec.Struct, tag=True, array_like=True):
+    """One message a step."""
+
+    generation: int
+    events: list[RequestEvent]
+    stats: StepStats
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The engine serves. What the front end needs to know of it to judge a request."""
+
+    generation: int
+    model: str
+    family: str
+    dtype: str
+    vocab_size: int
+    context_tokens: int
+    num_pages: int
+    page_size: int
+    attention: str
+    attention_why: str
+    batch_invariant: bool
+    scheduler: str
+    eos_ids: list[int]
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Start-up failed, or the engine gives up; one line for people."""
+
+    generation: int
+    message: str
+
+
+Event = StepEvents | Ready | Failed

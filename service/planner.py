@@ -1,0 +1,96 @@
+"""Asks the strategy for a plan, holds the plan to the rules, and stands in for a bad one.
+
+A bad plug-in costs speed, never the service: an illegal or raising plan is replaced by
+FCFS for that step, and three bad plans in a row (a late one counts) put FCFS in the
+strategy's place until the next exchange.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from schedulers.check import violations
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import Plan, RequestId, Scheduler, Snapshot
+
+STRIKES = 3
+
+
+class Report(Protocol):
+    """Where the planner says what a strategy did wrong."""
+
+    def __call__(self, event: str, *, scheduler: str, fault: str) -> object: ...
+
+
+class BrokenScheduler(AssertionError):
+    """Raised instead of standing in, when invariants are checked."""
+
+
+class Planner:
+    """Keeps what a strategy is owed between its plans (`arrived`, `left`, `rebuild`)."""
+
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        report: Report,
+        clock: Callable[[], float],
+        late_s: float = 0.1,
+        strict: bool = False,
+    ) -> None:
+        self.faults = 0
+        self.name = name
+        self._scheduler = scheduler
+        self._report = report
+        self._clock = clock
+        self._late_s = late_s
+        self._strict = strict
+        self._fallback = FCFS(FCFSOptions())
+        self._strikes = 0
+        self.forget()
+
+    def exchange(self, name: str, scheduler: Scheduler) -> None:
+        """Use another strategy from the next step on."""
+        self.name, self._scheduler = name, scheduler
+        self._strikes = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """The next snapshot tells the strategy to read everything anew."""
+        self.rebuild = True
+        self.arrived: list[RequestId] = []
+        self.left: list[RequestId] = []
+
+    def plan(self, snap: Snapshot) -> Plan:
+        """A legal plan for the step."""
+        begun_s = self._clock()
+        plan, faults = self._ask(snap)
+        if faults and self._strict:
+            raise BrokenScheduler(f"{self.name}: {'; '.join(faults)}")
+        late_s = self._clock() - begun_s
+        if not faults and late_s <= self._late_s:
+            self._strikes = 0
+        else:
+            self._strike(faults or [f"a plan took {late_s:.3f} s, over {self._late_s} s"])
+        if plan is not None and not faults:
+            self.rebuild, self.arrived, self.left = False, [], []
+            return plan
+        self.forget()
+        return self._fallback.plan(replace(snap, rebuild=True))
+
+    def _ask(self, snap: Snapshot) -> tuple[Plan | None, list[str]]:
+        try:
+            plan = self._scheduler.plan(snap)
+            return plan, violations(snap, plan)
+        except Exception as error:
+            if self._strict:
+                raise
+            return None, [f"raised {error!r}"]
+
+    def _strike(self, faults: list[str]) -> None:
+        self.faults += 1
+        self._strikes += 1
+        self._report("scheduler fault", scheduler=self.name, fault="; ".join(faults[:3]))
+        if self._strikes == STRIKES and self._scheduler is not self._fallback:
+            self._report("scheduler replaced", scheduler=self.name, fault="fcfs takes over")
+            self.exchange("fcfs", self._fallback)

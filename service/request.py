@@ -1,0 +1,153 @@
+"""A request inside the engine: what it holds in each state, and the one way to move.
+
+| state    | holds                                   |
+|----------|-----------------------------------------|
+| WAITING  | nothing (maybe output, after recompute) |
+| RUNNING  | device pages                            |
+| SWAPPED  | host pages only                         |
+| DRAINING | what steps in flight still touch        |
+| DONE     | nothing                                 |
+
+Why a request ended is `service.messages.Finish`, not a state.
+"""
+
+from enum import Enum
+
+from memory.prefix import KeyChain, PageKey
+from schedulers.interface import RequestId
+from service.messages import Receipt, Submit
+
+
+class State(Enum):
+    """Defined by what the request holds."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SWAPPED = "swapped"
+    DRAINING = "draining"
+    DONE = "done"
+
+
+class Move(Enum):
+    """What may happen to a request."""
+
+    ADMIT = "admit"
+    RECOMPUTE = "recompute"
+    SWAP_OUT = "swap_out"
+    RESUME = "resume"
+    END = "end"  # nothing in flight
+    DRAIN = "drain"  # ended with a step in flight
+    SETTLE = "settle"  # that step returned
+
+
+TRANSITIONS = {
+    (State.WAITING, Move.ADMIT): State.RUNNING,
+    (State.RUNNING, Move.RECOMPUTE): State.WAITING,
+    (State.RUNNING, Move.SWAP_OUT): State.SWAPPED,
+    (State.SWAPPED, Move.RESUME): State.RUNNING,
+    (State.WAITING, Move.END): State.DONE,
+    (State.RUNNING, Move.END): State.DONE,
+    (State.SWAPPED, Move.END): State.DONE,
+    (State.RUNNING, Move.DRAIN): State.DRAINING,
+    (State.SWAPPED, Move.DRAIN): State.DRAINING,
+    (State.DRAINING, Move.SETTLE): State.DONE,
+}
+
+
+class IllegalMove(AssertionError):
+    """A bug of ours: the message tells the request's story."""
+
+
+class Request:
+    """One request. Satisfies `schedulers.interface.RequestView`."""
+
+    def __init__(self, submit: Submit, page_size: int) -> None:
+        self.id = RequestId(submit.id)
+        self.submit = submit
+        self.priority = submit.priority
+        self.tenant = submit.tenant
+        self.arrival_s = submit.arrival_s
+        self.deadline_s = submit.deadline_s
+        self.first_token_deadline_s = submit.first_token_deadline_s
+        self.min_tokens = submit.sampling.min_tokens
+        self.prompt_tokens = len(submit.prompt)
+        self.tokens = list(submit.prompt)  # prompt and output
+        self.output: list[int] = []
+        self.computed = 0
+        self.most_computed = 0
+        self.prompt_logprobs_sent = 0
+        self.in_flight = 0
+        self.admitted_s: float | None = None
+        self.cached_tokens = 0
+        self.steps = 0
+        self.preemptions = 0
+        self.recomputed_tokens = 0
+        self._chain = KeyChain(submit.namespace, page_size)
+        self._page_size = page_size
+        self._state = State.WAITING
+        self._story = [State.WAITING.value]
+
+    @property
+    def state(self) -> State:
+        """Where the request is; changed by `move` alone."""
+        return self._state
+
+    @property
+    def known(self) -> int:
+        """Prompt and output tokens so far."""
+        return len(self.tokens)
+
+    @property
+    def output_tokens(self) -> int:
+        """Output tokens so far."""
+        return len(self.output)
+
+    @property
+    def cacheable_tokens(self) -> int:
+        """How much of the prefix the cache may serve: the last known token is computed in
+        any case, and so is every position whose prompt log-probabilities are still owed."""
+        if self.submit.sampling.prompt_logprobs is None:
+            return self.known - 1
+        owed = self.prompt_logprobs_sent < self.prompt_tokens - 1
+        return min(self.known - 1, self.prompt_logprobs_sent) if owed else self.known - 1
+
+    def keys(self, tokens: int) -> list[PageKey]:
+        """Keys of the full pages within the first `tokens` known tokens."""
+        return self._chain.first(tokens // self._page_size, self.tokens)
+
+    def append(self, token: int) -> None:
+        """A sampled token becomes known."""
+        self.tokens.append(token)
+        self.output.append(token)
+
+    def advance(self, tokens: int) -> int:
+        """`tokens` more are computed. Returns how many of them had been computed before."""
+        before = self.computed
+        self.computed += tokens
+        self.steps += 1
+        again = max(0, min(self.computed, self.most_computed) - before)
+        self.most_computed = max(self.most_computed, self.computed)
+        self.recomputed_tokens += again
+        sent = min(self.computed, self.prompt_tokens - 1)
+        self.prompt_logprobs_sent = max(self.prompt_logprobs_sent, sent)
+        return again
+
+    def move(self, move: Move) -> None:
+        """Change state, or raise IllegalMove."""
+        to = TRANSITIONS.get((self._state, move))
+        if to is None:
+            story = " > ".join(self._story)
+            raise IllegalMove(f"request {self.id} cannot {move.value}; so far {story}")
+        self._state = to
+        self._story = [*self._story[-15:], to.value]
+
+    def receipt(self, now_s: float) -> Receipt:
+        """What was done to the request."""
+        started_s = now_s if self.admitted_s is None else self.admitted_s
+        return Receipt(
+            queue_s=max(0.0, started_s - self.arrival_s),
+            cached_tokens=self.cached_tokens,
+            steps=self.steps,
+            preemptions=self.preemptions,
+            recomputed_tokens=self.recomputed_tokens,
+        )

@@ -1,0 +1,91 @@
+"""Where requests live: carries plans out on the page pool and the host store.
+
+Moves pages, never states: the core does that. Every method that fails leaves both pools as
+they were.
+"""
+
+from memory.host import HostFull, HostPages
+from memory.pages import OutOfPages, PageAllocator
+from schedulers.interface import RequestId
+from service.request import Request, State
+
+Pairs = list[tuple[int, int]]
+
+
+class Residency:
+    """Device and host pages of requests. `page_size` in tokens."""
+
+    def __init__(self, pages: PageAllocator, host: HostPages, page_size: int) -> None:
+        self.pages = pages
+        self.host = host
+        self.page_size = page_size
+
+    def covering(self, tokens: int) -> int:
+        """Pages that hold `tokens` tokens."""
+        return -(-tokens // self.page_size)
+
+    def held_pages(self, request: RequestId) -> int:
+        """Device pages in the request's table; 0 when it has none."""
+        return len(self.pages.table(request)) if self.pages.holds(request) else 0
+
+    def unused_slots(self, request: Request) -> int:
+        """Slots of the request's pages that hold no token."""
+        return len(self.pages.table(request.id)) * self.page_size - request.computed
+
+    def swap_out(self, request: Request) -> Pairs:
+        """Trade device pages for host pages; (device, host) pairs to copy before anything
+        else is written. Empty when the host store is full: nothing was traded."""
+        filled = self.pages.table(request.id)[: self.covering(request.computed)]
+        try:
+            held = self.host.take(request.id, len(filled))
+        except HostFull:
+            return []
+        pairs = list(zip(filled, held, strict=True))
+        self.pages.release(request.id)
+        return pairs
+
+    def drop(self, request: Request) -> None:
+        """Give device pages back; what they held is computed again."""
+        self.pages.release(request.id)
+        request.computed = 0
+
+    def pin(self, request: Request) -> None:
+        """Open the table of a request that does not run with what the cache has: for a
+        waiting one it counts as computed, for a swapped one it spares copies."""
+        waits = request.state is State.WAITING
+        tokens = request.cacheable_tokens if waits else request.computed
+        hits = self.pages.open(request.id, request.keys(tokens))
+        if waits:
+            request.computed = hits * self.page_size
+
+    def unpin(self, request: Request) -> None:
+        """Undo `pin`."""
+        self.pages.release(request.id)
+        if request.state is State.WAITING:
+            request.computed = 0
+
+    def take(self, request: Request, tokens: int) -> Pairs | None:
+        """Pages for `tokens` more, and the (host, device) pairs to copy first when the
+        request was swapped; None when the pool comes up short."""
+        pinned = len(self.pages.table(request.id))
+        needed = self.covering(request.computed + tokens) - pinned
+        try:
+            self.pages.grow(request.id, max(0, needed))
+        except OutOfPages:
+            return None
+        if request.state is not State.SWAPPED:
+            return []
+        return list(zip(self.host.table(request.id), self.pages.table(request.id)))[pinned:]  # noqa: B905
+
+    def publish(self, request: Request, before: int) -> None:
+        """Offer the pages that filled up since `before` tokens were computed."""
+        for index in range(before // self.page_size, request.computed // self.page_size):
+            key = request.keys((index + 1) * self.page_size)[index]
+            self.pages.publish(request.id, index, key)
+
+    def release(self, request: RequestId) -> None:
+        """Give back all that an ended request holds, wherever it is."""
+        if self.pages.holds(request):
+            self.pages.release(request)
+        if self.host.holds(request):
+            self.host.release(request)

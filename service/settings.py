@@ -1,0 +1,159 @@
+"""The one tree of settings. Read once, in the composition root, and passed on as values.
+
+Sources, strongest first: command line, environment (`WALKWAY_GROUP__FIELD`), the TOML file
+named by `WALKWAY_CONFIG` or `--config`. Unknown names are errors, in every group.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+
+class Group(BaseModel):
+    """Frozen, and closed against unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Server(Group):
+    """The gRPC listener and what it grants a call."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(50051, ge=0, le=65535, description="0 takes a free port, logged.")
+    max_message_bytes: int = Field(
+        16 * 2**20, ge=4096, description="Largest message taken or sent, bytes."
+    )
+    max_waiting_requests: int = Field(
+        1024, ge=1, description="More are refused; larger means longer queues."
+    )
+    max_waiting_tokens: int = Field(
+        1_000_000, ge=1, description="Prompt tokens waiting at most; more are refused."
+    )
+    request_timeout_s: float | None = Field(
+        600.0, gt=0, description="A call ends DEADLINE_EXCEEDED after this, seconds."
+    )
+    queue_timeout_s: float | None = Field(
+        120.0, gt=0, description="A call not admitted by then is refused, seconds."
+    )
+    grace_s: float = Field(
+        30.0, ge=0, description="SIGTERM: running calls may finish within, seconds."
+    )
+    keepalive_min_ping_s: float = Field(
+        5.0, gt=0, description="Clients may ping this often, with or without calls, seconds."
+    )
+
+
+class Engine(Group):
+    """The engine process and its supervision."""
+
+    isolation: Literal["process", "inline"] = Field(
+        "process", description="`inline` runs the engine in a thread: tests, debugging."
+    )
+    max_rows: int = Field(32, ge=1, description="Requests computed in one step at most.")
+    max_step_tokens: int = Field(
+        512,
+        ge=1,
+        description="Tokens of one step, decode rows included. Larger prefills "
+        "faster and lets running requests wait longer between tokens.",
+    )
+    threads: int = Field(0, ge=0, description="CPU threads of the model; 0: all cores.")
+    stall_timeout_s: float = Field(
+        30.0, gt=0, description="No step for so long while work is pending: restart, seconds."
+    )
+    restart_backoff_s: float = Field(0.5, gt=0, description="First wait before a restart.")
+    restart_backoff_max_s: float = Field(30.0, gt=0, description="Longest such wait.")
+    max_deaths: int = Field(5, ge=1, description="Deaths in `death_window_s` end the service.")
+    death_window_s: float = Field(600.0, gt=0, description="See `max_deaths`, seconds.")
+    check: bool = Field(
+        False, description="Check every invariant at every step: slow, for debugging."
+    )
+
+
+class Model(Group):
+    """What is served."""
+
+    source: str = Field(
+        "default", description="`default`, `toy`, a folder, a .gguf file or a hub id."
+    )
+    dtype: Literal["auto", "bf16", "fp32"] = Field(
+        "auto", description="`auto`: bf16 where the CPU has bf16 instructions, else fp32."
+    )
+    max_context_tokens: int | None = Field(
+        None, ge=1, description="Lowers the model's own context length."
+    )
+
+
+class Memory(Group):
+    """KV pages."""
+
+    page_size: int = Field(16, ge=1, le=256, description="Tokens a page.")
+    num_pages: int | None = Field(
+        None, ge=2, description="Pages of the pool, scratch page included; overrides the size."
+    )
+    pool_bytes: int = Field(
+        2 * 2**30, ge=2**20, description="Size of the pool. Must fit beside the weights."
+    )
+    host_bytes: int = Field(0, ge=0, description="Host store for swapped pages; 0: none.")
+    watermark_pages: int = Field(
+        2, ge=0, description="Pages an admission leaves free while anything runs."
+    )
+    prefix_cache: bool = Field(True, description="Keep full pages for later prompts.")
+
+
+class Attention(Group):
+    """The attention backend."""
+
+    backend: Literal["auto", "reference", "cpu"] = Field(
+        "auto", description="`auto`: `cpu` where its extension was built, else `reference`."
+    )
+
+
+class SchedulerChoice(Group):
+    """Which strategy plans the steps."""
+
+    name: str = Field("fcfs", description="Built-in name, entry point or package.module:Class.")
+    options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own.")
+
+
+class Log(Group):
+    """Structured log on stderr."""
+
+    format: Literal["auto", "json", "console"] = Field(
+        "auto", description="`auto`: colours on a terminal, else JSON."
+    )
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Metrics(Group):
+    """Prometheus endpoint."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = Field(9464, ge=0, le=65535, description="0 takes a free port, logged.")
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="WALKWAY_",
+        env_nested_delimiter="__",
+    )
+
+    server: Server = Server()
+    engine: Engine = Engine()
+    model: Model = Model()
+    memory: Memory = Memory()
+    attention: Attention = Attention()
+    scheduler: SchedulerChoice = SchedulerChoice()
+    log: Log = Log()
+    metrics: Metrics = Metrics()

@@ -1,0 +1,143 @@
+"""Builders of small cores over the toy model, checked after every change."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from memory.host import HostPages
+from memory.pages import PageAllocator
+from models.batch import Runner, Sampling, StepBatch, StepResult
+from models.toy import EOS, ToyRunner
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import Scheduler
+from service.core import Core, StepLimits
+from service.invariants import check_core
+from service.messages import Finish, Limits, RequestEvent, Submit
+from service.planner import Planner
+from service.residency import Residency
+
+
+def make_core(
+    pages: int = 6,
+    page_size: int = 2,
+    host: int = 0,
+    rows: int = 4,
+    budget: int = 8,
+    watermark: int = 0,
+    scheduler: Scheduler | None = None,
+    strict: bool = True,
+    prefix_cache: bool = True,
+    audit: Callable[[Core], None] | None = check_core,
+    report: Callable[..., object] = lambda event, **why: None,
+) -> Core:
+    """`pages` counts those that requests can have (the scratch page comes on top)."""
+    residency = Residency(PageAllocator(pages + 1, prefix_cache), HostPages(host), page_size)
+    planner = Planner(
+        "under test",
+        scheduler or FCFS(FCFSOptions()),
+        report,
+        clock=lambda: 0.0,
+        strict=strict,
+    )
+    return Core(residency, planner, StepLimits(rows, budget, watermark), audit)
+
+
+def make_submit(
+    id: int,
+    prompt: Sequence[int] = (1, 2, 3),
+    max_tokens: int = 4,
+    stop_ids: Sequence[int] = (),
+    limits: Limits | None = None,
+    **other: object,
+) -> Submit:
+    """A greedy request that goes on past the end of sequence."""
+    sampling = other.pop("sampling", Sampling(stop_ids=tuple(stop_ids)))
+    return Submit(
+        id=id,
+        prompt=list(prompt),
+        sampling=sampling,
+        limits=limits or Limits(max_tokens),
+        arrival_s=float(id),
+        **other,
+    )
+
+
+def make_toy(core: Core) -> ToyRunner:
+    """A toy model with just the core's pools."""
+    residency = core.residency
+    return ToyRunner(
+        residency.pages.num_pages, residency.page_size, residency.host.num_pages
+    )
+
+
+@dataclass
+class Answers:
+    """What a core said about its requests, by id."""
+
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    finish: dict[int, Finish] = field(default_factory=dict)
+    last: dict[int, RequestEvent] = field(default_factory=dict)
+
+    def take(self, core: Core) -> None:
+        """Collect news; nothing may follow a request's end."""
+        for event in core.take_events()[0]:
+            assert event.id not in self.finish, f"news of {event.id} after its end"
+            self.tokens.setdefault(event.id, []).extend(event.tokens)
+            if event.finish is not None:
+                self.finish[event.id] = event.finish
+                self.last[event.id] = event
+
+
+def run(core: Core, runner: Runner, now_s: float = 0.0, steps: int = 1000) -> Answers:
+    """Drive the core until nobody is left."""
+    answers = Answers()
+    for _ in range(steps):
+        answers.take(core)
+        if not core.has_work:
+            return answers
+        step_once(core, runner, now_s)
+    raise AssertionError(f"{len(core.requests)} requests left after {steps} steps")
+
+
+def step_once(core: Core, runner: Runner, now_s: float = 0.0) -> StepBatch | None:
+    """One step; what was computed in it."""
+    step = core.begin(now_s)
+    if step is None:
+        return None
+    core.finish(step, runner.step(step.batch), now_s)
+    return step.batch
+
+
+def solo(submit: Submit, page_size: int = 2) -> list[int]:
+    """The request's answer when it is alone."""
+    most = len(submit.prompt) + submit.limits.max_tokens
+    core = make_core(pages=most, page_size=page_size, budget=most)
+    core.submit(submit)
+    return run(core, make_toy(core)).tokens.get(submit.id, [])
+
+
+class RaisingRunner:
+    """Raises in the steps whose numbers are named, else runs `inner`."""
+
+    def __init__(self, inner: Runner, raising: Sequence[int]) -> None:
+        self._inner = inner
+        self._raising = set(raising)
+        self._count = 0
+
+    def step(self, batch: StepBatch) -> StepResult:
+        self._count += 1
+        if self._count in self._raising:
+            raise RuntimeError("step failed")
+        return self._inner.step(batch)
+
+
+__all__ = [
+    "EOS",
+    "Answers",
+    "RaisingRunner",
+    "make_core",
+    "make_submit",
+    "make_toy",
+    "run",
+    "solo",
+    "step_once",
+]
