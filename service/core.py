@@ -279,9 +279,10 @@ class Core:
 
     def _accept(self, request: Request, row: Row, found: RowResult, now_s: float) -> None:
         before, tokens = request.computed, len(row.tokens)
+        told = max(0, request.prompt_logprobs_sent - before)
         again = request.advance(tokens)
         self.residency.publish(request, before)
-        self._ledger.computed(request, tokens, again, found)
+        self._ledger.computed(request, tokens, again, found, told)
         for token in found.tokens:
             request.append(token)
             if token in request.submit.sampling.stop_ids:

@@ -28,8 +28,11 @@ class Ledger:
         request.preemptions += 1
         self.stats.preemptions += 1
 
-    def computed(self, request: Request, tokens: int, again: int, found: RowResult) -> None:
-        """`tokens` were computed for the request, `again` of them not for the first time."""
+    def computed(
+        self, request: Request, tokens: int, again: int, found: RowResult, told: int
+    ) -> None:
+        """`tokens` were computed for the request, `again` of them not for the first time;
+        the first `told` prompt log-probabilities have been sent before."""
         sampled = len(found.tokens)
         fresh = tokens - again
         prompt = max(0, min(fresh, request.prompt_tokens - (request.computed - fresh)))
@@ -44,7 +47,7 @@ class Ledger:
             event = self._event(request.id)
             event.tokens += found.tokens
             event.logprobs += found.logprobs
-            event.prompt_logprobs += found.prompt_logprobs
+            event.prompt_logprobs += found.prompt_logprobs[told:]
 
     def stepped(self, result: StepResult, rows: int) -> None:
         """A step returned."""

@@ -1,0 +1,49 @@
+# The only list of commands. PIP_* variables pass through to pip.
+PYTHON ?= python3
+BIN := .venv/bin
+PY_DIRS := protos service schedulers memory models bench cli
+PROTO := protos/walkway/v1/inference.proto
+PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO)
+
+.PHONY: help env check test demo serve protos bench image clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+env: .venv/.installed  ## .venv with everything installed
+
+.venv/.installed: pyproject.toml setup.py constraints.txt $(wildcard memory/kernels/native/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,bench]"
+	touch $@
+
+check: env  ## lint, types, import rules, protos
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PY_DIRS)
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	rm -rf build/protos && mkdir -p build/protos && $(call PROTOC,build/protos)
+	diff -r -x '*.proto' -x '__init__.py' -x '__pycache__' build/protos/protos/walkway/v1 protos/walkway/v1
+
+test: env  ## all tests
+	$(BIN)/pytest
+
+demo: env  ## fetch the default model, serve it, stream an answer
+	$(BIN)/walkway demo
+
+serve: env  ## leave the service running
+	$(BIN)/walkway serve
+
+protos: env  ## generate the wire contract's code
+	$(call PROTOC,.)
+
+bench: env  ## measure the service (see bench/compare.py --help)
+	$(BIN)/python -m bench.compare $(ARGS)
+
+image: ## build the container image
+	docker build -t walkway .
+
+clean:  ## forget the environment
+	rm -rf .venv build *.egg-info

@@ -1,0 +1,361 @@
+"""The engine core over the toy model: any order of events, and what each line promises."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from models.batch import RowResult, Sampling, StepBatch, StepResult
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import Scheduler
+from schedulers.static import Static, StaticOptions
+from service.core import Step
+from service.messages import Finish, Limits, Submit
+from service.request import State
+from tests.cores import (
+    EOS,
+    Answers,
+    RaisingRunner,
+    make_core,
+    make_submit,
+    make_toy,
+    run,
+    solo,
+    step_once,
+)
+from tests.erratic import Erratic, ErraticOptions
+
+TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=6)
+STRATEGIES = st.one_of(
+    st.builds(FCFS, st.just(FCFSOptions())),
+    st.builds(Static, st.just(StaticOptions())),
+    st.integers(0, 1000).map(lambda seed: Erratic(ErraticOptions(seed))),
+)
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """Five pages of two tokens, a host store, any strategy, failing steps, ends at any
+    moment. Every change is followed by `check_core`; every answer that ran to its end must
+    equal the request's solo run, every other be a prefix of it."""
+
+    @initialize(scheduler=STRATEGIES, host=st.integers(0, 6))
+    def start(self, scheduler: Scheduler, host: int) -> None:
+        self.core = make_core(pages=5, host=host, rows=3, budget=6, scheduler=scheduler)
+        self.toy = make_toy(self.core)
+        self.answers = Answers()
+        self.submits: dict[int, Submit] = {}
+        self.step: Step | None = None
+        self.now_s = 0.0
+
+    @rule(prompt=TOKENS, max_tokens=st.integers(0, 5), salt=st.sampled_from(["", "salt"]))
+    def submit(self, prompt: list[int], max_tokens: int, salt: str) -> None:
+        id = len(self.submits)
+        self.submits[id] = make_submit(id, prompt, max_tokens, namespace=salt)
+        self.core.submit(self.submits[id])
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        id = data.draw(st.integers(0, len(self.submits)))
+        self.core.end(id, Finish.CANCELLED, self.now_s)
+        self.core.end(id, Finish.CANCELLED, self.now_s)
+
+    @precondition(lambda self: self.step is None)
+    @rule()
+    def begin(self) -> None:
+        self.now_s += 1
+        self.step = self.core.begin(self.now_s)
+
+    @precondition(lambda self: self.step is not None)
+    @rule()
+    def finish(self) -> None:
+        assert self.step is not None
+        self.core.finish(self.step, self.toy.step(self.step.batch), self.now_s)
+        self.step = None
+        self.answers.take(self.core)
+
+    @precondition(lambda self: self.step is not None)
+    @rule()
+    def fail(self) -> None:
+        """Some of the batch was written before the step raised."""
+        assert self.step is not None
+        self.toy.step(StepBatch(self.step.batch.rows[:1], (), self.step.batch.swap_in))
+        self.core.fail(self.step, "raised", self.now_s)
+        self.step = None
+
+    @rule(scheduler=STRATEGIES)
+    def exchange(self, scheduler: Scheduler) -> None:
+        self.core.planner.exchange("another", scheduler)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        if self.step is not None:
+            self.finish()
+        for _ in range(500):
+            if not self.core.has_work:
+                break
+            step_once(self.core, self.toy)
+        self.answers.take(self.core)
+        assert not self.core.has_work, "somebody never ends"
+        assert self.core.residency.pages.free_pages == 5
+        assert self.core.residency.host.free_pages == self.core.residency.host.num_pages
+        assert self.answers.finish.keys() == self.submits.keys()
+        for id, submit in self.submits.items():
+            alone, got = solo(submit), self.answers.tokens.get(id, [])
+            assert got == alone[: len(got)], f"{id} says something else than alone"
+            if self.answers.finish[id] is Finish.LENGTH:
+                assert got == alone
+
+
+TestCoreMachine = CoreMachine.TestCase
+TestCoreMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def test_requests_join_and_leave_at_every_step() -> None:
+    core = make_core(pages=20)
+    toy = make_toy(core)
+    core.submit(make_submit(1, max_tokens=3))
+    step_once(core, toy)
+    core.submit(make_submit(2, max_tokens=1))
+    batch = step_once(core, toy)
+    assert batch is not None
+    assert [row.request for row in batch.rows] == [1, 2]
+    batch = step_once(core, toy)
+    assert batch is not None
+    assert [row.request for row in batch.rows] == [1]
+    assert not core.has_work
+
+
+def test_pages_come_back_in_the_step_in_which_a_request_ends() -> None:
+    core = make_core(pages=6)
+    toy = make_toy(core)
+    core.submit(make_submit(1, max_tokens=2))
+    step_once(core, toy)
+    assert core.residency.pages.free_pages == 4
+    step_once(core, toy)
+    assert core.residency.pages.free_pages == 6
+
+
+def test_a_request_owns_pages_only_for_what_is_computed() -> None:
+    core = make_core(pages=20)
+    core.submit(make_submit(1, prompt=[1, 2, 3, 4], max_tokens=30))
+    step_once(core, make_toy(core))
+    assert len(core.residency.pages.table(1)) == 2
+
+
+def test_the_last_sampled_token_needs_no_slot() -> None:
+    core = make_core(pages=3)
+    core.submit(make_submit(1, prompt=[1, 2, 3], max_tokens=4))
+    answers = run(core, make_toy(core))
+    assert answers.finish[1] is Finish.LENGTH
+    assert len(answers.tokens[1]) == 4
+
+
+def test_what_can_never_fit_ends_at_once_and_the_next_request_is_served() -> None:
+    core = make_core(pages=3)
+    core.submit(make_submit(1, prompt=[1, 2, 3], max_tokens=5))
+    core.submit(make_submit(2, prompt=[1], max_tokens=1))
+    answers = run(core, make_toy(core))
+    assert answers.finish == {1: Finish.FAILED, 2: Finish.LENGTH}
+    assert "never fit" in answers.last[1].detail
+
+
+def test_max_tokens_of_the_whole_context_blocks_nobody_behind_it() -> None:
+    core = make_core(pages=10, rows=2)
+    core.submit(make_submit(1, prompt=[1, 2], max_tokens=19))
+    core.submit(make_submit(2, prompt=[1], max_tokens=1))
+    batch = step_once(core, make_toy(core))
+    assert batch is not None
+    assert len(batch.rows) == 2
+
+
+def test_max_tokens_0_computes_the_prompt_and_ends_with_length() -> None:
+    core = make_core(pages=10, budget=2)
+    core.submit(make_submit(1, prompt=[1, 2, 3, 4, 5], max_tokens=0))
+    answers = run(core, make_toy(core))
+    assert answers.finish[1] is Finish.LENGTH
+    assert answers.tokens[1] == []
+    assert answers.last[1].receipt is not None
+    assert answers.last[1].receipt.steps == 3
+
+
+def test_a_warm_cache_spares_the_prompt_and_changes_no_token() -> None:
+    core = make_core(pages=20, budget=20)
+    toy = make_toy(core)
+    core.submit(make_submit(1, prompt=range(7), max_tokens=5))
+    cold = run(core, toy)
+    core.submit(make_submit(2, prompt=range(7), max_tokens=5))
+    warm = run(core, toy)
+    assert warm.tokens[2] == cold.tokens[1]
+    assert warm.last[2].receipt is not None
+    assert warm.last[2].receipt.cached_tokens == 6
+
+
+def test_the_last_prompt_token_is_computed_even_when_all_is_cached() -> None:
+    core = make_core(pages=20, budget=20)
+    toy = make_toy(core)
+    for id in (1, 2):
+        core.submit(make_submit(id, prompt=range(6), max_tokens=1))
+        answers = run(core, toy)
+    assert answers.last[2].receipt is not None
+    assert answers.last[2].receipt.cached_tokens == 4
+
+
+def test_prompt_log_probabilities_come_once_and_whole_despite_cache_and_preemption() -> None:
+    wanted = Sampling(prompt_logprobs=0)
+    for pages, budget in ((20, 20), (20, 3), (5, 4)):
+        core = make_core(pages=pages, budget=budget)
+        toy = make_toy(core)
+        core.submit(make_submit(1, prompt=range(7), max_tokens=3))
+        run(core, toy)
+        for id in (2, 3):
+            core.submit(make_submit(id, prompt=range(7), max_tokens=3, sampling=wanted))
+        events = []
+        while core.has_work:
+            step_once(core, toy)
+            events += core.take_events()[0]
+        for id in (2, 3):
+            sent = [lp.token for e in events if e.id == id for lp in e.prompt_logprobs]
+            assert sent == list(range(1, 7))
+
+
+def test_a_preempted_request_keeps_its_place_and_says_the_same() -> None:
+    core = make_core(pages=6, rows=3, budget=12)
+    submits = [make_submit(id, prompt=[id] * 3, max_tokens=6) for id in (1, 2, 3)]
+    for submit in submits:
+        core.submit(submit)
+    answers = run(core, make_toy(core))
+    preemptions = [answers.last[id].receipt.preemptions for id in (1, 2, 3)]
+    assert preemptions[0] == 0
+    assert preemptions[2] > 0
+    assert all(answers.tokens[s.id] == solo(s) for s in submits)
+
+
+def test_a_stop_id_ends_the_request_and_is_its_last_token() -> None:
+    alone = solo(make_submit(1, max_tokens=8))
+    core = make_core(pages=20)
+    core.submit(make_submit(1, max_tokens=8, stop_ids=[alone[2], EOS]))
+    answers = run(core, make_toy(core))
+    assert answers.finish[1] is Finish.STOP
+    assert answers.tokens[1] == alone[: alone.index(alone[2]) + 1]
+
+
+def test_each_limit_ends_a_request_its_own_way() -> None:
+    cases = {
+        Finish.MAX_TIME: Limits(9, end_by_s=5.0),
+        Finish.EXPIRED: Limits(9, expire_by_s=5.0),
+        Finish.QUEUE_TIMEOUT: Limits(9, admit_by_s=5.0),
+    }
+    for reason, limits in cases.items():
+        core = make_core(pages=20, rows=1)
+        toy = make_toy(core)
+        core.submit(make_submit(1, max_tokens=9))
+        core.submit(make_submit(2, limits=limits))
+        step_once(core, toy, now_s=4.9)
+        assert 2 in core.requests
+        step_once(core, toy, now_s=5.0)
+        answers = Answers()
+        answers.take(core)
+        assert answers.finish == {2: reason}
+
+
+def test_a_queue_timeout_does_not_end_what_was_admitted_once() -> None:
+    core = make_core(pages=20)
+    toy = make_toy(core)
+    core.submit(make_submit(1, limits=Limits(3, admit_by_s=5.0)))
+    step_once(core, toy, now_s=4.0)
+    assert run(core, toy, now_s=6.0).finish == {1: Finish.LENGTH}
+
+
+def test_a_raising_step_ends_its_own_rows_and_publishes_nothing() -> None:
+    core = make_core(pages=20, rows=2, budget=20)
+    runner = RaisingRunner(make_toy(core), raising=[1])
+    for id in (1, 2, 3):
+        core.submit(make_submit(id, prompt=range(6), max_tokens=2))
+    step = core.begin(0.0)
+    assert step is not None
+    try:
+        runner.step(step.batch)
+    except RuntimeError as error:
+        core.fail(step, str(error), 0.0)
+    assert core.residency.pages.cached_pages == 0
+    answers = run(core, runner)
+    assert answers.finish == {1: Finish.FAILED, 2: Finish.FAILED, 3: Finish.LENGTH}
+    assert answers.tokens[3] == solo(make_submit(3, prompt=range(6), max_tokens=2))
+
+
+def test_a_bad_row_ends_alone() -> None:
+    class BadRow:
+        def __init__(self) -> None:
+            self.toy = make_toy(core)
+
+        def step(self, batch: StepBatch) -> StepResult:
+            result = dict(self.toy.step(batch).rows)
+            if 2 in result:
+                result[2] = RowResult(error="NaN in the logits")  # type: ignore[index]
+            return StepResult(result)
+
+    core = make_core(pages=20)
+    for id in (1, 2, 3):
+        core.submit(make_submit(id))
+    answers = run(core, BadRow())
+    assert answers.finish == {1: Finish.LENGTH, 2: Finish.FAILED, 3: Finish.LENGTH}
+    assert answers.last[2].detail == "NaN in the logits"
+
+
+def test_an_end_in_every_state_gives_everything_back() -> None:
+    seen = set()
+    for seed in range(200):
+        core = make_core(pages=5, host=5, rows=3, scheduler=Erratic(ErraticOptions(seed)))
+        toy = make_toy(core)
+        for id in range(5):
+            core.submit(make_submit(id, prompt=[id, id], max_tokens=6))
+        for _ in range(seed % 9):
+            step_once(core, toy)
+        step = core.begin(0.0) if seed % 2 else None
+        for id, request in list(core.requests.items()):
+            seen.add((request.state, request.in_flight > 0))
+            core.end(id, Finish.CANCELLED, 0.0)
+        if step is not None:
+            assert core.draining
+            core.finish(step, toy.step(step.batch), 0.0)
+        assert not core.has_work
+        assert core.residency.pages.free_pages == 5
+        assert core.residency.host.free_pages == 5
+    assert seen >= {
+        (State.WAITING, False),
+        (State.RUNNING, False),
+        (State.RUNNING, True),
+        (State.SWAPPED, False),
+        (State.SWAPPED, True),
+    }
+
+
+def test_a_full_host_store_recomputes_instead() -> None:
+    core = make_core(pages=5, host=1, rows=3, scheduler=Erratic(ErraticOptions(3)))
+    submits = [make_submit(id, prompt=[id] * 3, max_tokens=6) for id in range(4)]
+    for submit in submits:
+        core.submit(submit)
+    answers = run(core, make_toy(core))
+    assert all(answers.tokens[s.id] == solo(s) for s in submits)
+
+
+def test_after_300_cancels_one_request_is_served() -> None:
+    core = make_core(pages=5)
+    toy = make_toy(core)
+    for id in range(300):
+        core.submit(make_submit(id))
+        if id % 3:
+            step_once(core, toy)
+        core.end(id, Finish.CANCELLED, 0.0)
+    core.submit(make_submit(300))
+    assert run(core, toy).finish[300] is Finish.LENGTH
+    assert core.residency.pages.free_pages == 5
+
+
+def test_gauges_are_at_zero_when_the_last_request_has_ended() -> None:
+    core = make_core(pages=9)
+    core.submit(make_submit(1))
+    run(core, make_toy(core))
+    _, stats = core.take_events()
+    assert (stats.running, stats.waiting, stats.swapped) == (0, 0, 0)
+    assert (stats.held_pages, stats.used_slots, stats.free_pages) == (0, 0, 9)
