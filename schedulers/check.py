@@ -2,15 +2,27 @@
 
 from collections.abc import Iterator
 
-from schedulers.interface import Plan, RequestView, Snapshot
+from schedulers.interface import Eviction, Plan, Refusal, RequestView, Snapshot
 
 
 def violations(snap: Snapshot, plan: Plan) -> list[str]:
     """What `plan` breaks, one sentence each; empty when it is legal."""
-    unknown = [*_unknown(snap, plan)]
+    unknown = [*_wrong_types(plan), *_unknown(snap, plan)]
     if unknown:
         return unknown
     return [*_wrong_tokens(snap, plan), *_wrong_names(snap, plan), *_excess(snap, plan)]
+
+
+def _wrong_types(plan: Plan) -> Iterator[str]:
+    for request, tokens in plan.tokens.items():
+        if type(tokens) is not int:
+            yield f"{tokens!r} tokens for {request}, which is no int"
+    for request, eviction in plan.evict.items():
+        if not isinstance(eviction, Eviction):
+            yield f"eviction of {request} by {eviction!r}, which is no Eviction"
+    for request, refusal in plan.refuse.items():
+        if not isinstance(refusal, Refusal):
+            yield f"refusal of {request} by {refusal!r}, which is no Refusal"
 
 
 def _unknown(snap: Snapshot, plan: Plan) -> Iterator[str]:

@@ -40,12 +40,21 @@ class Draft:
         self.rows -= joins
         return tokens
 
+    def admit(self, view: RequestView, want: int | None = None) -> int:
+        """Like `take`, for a request that joins: leaves the watermark to those that run."""
+        alone = self.is_empty and not self._snap.running
+        return self.take(view, want, 0 if alone else self._snap.watermark_pages)
+
+    def gives(self, view: RequestView) -> int:
+        """Pages that evicting a running request adds to this plan, at least."""
+        return self._taken.get(view.id, 0) + self._snap.memory.pages_from(view.id)
+
     def evict(self, view: RequestView, eviction: Eviction) -> None:
         """Take a running request's pages and row for others, and what it was granted."""
+        self.pages += self.gives(view)
         self.budget += self._tokens.pop(view.id, 0)
-        self.pages += self._taken.pop(view.id, 0)
+        self._taken.pop(view.id, None)
         self._evict[view.id] = eviction
-        self.pages += self._snap.memory.pages_from(view.id)
         self.rows += 1
 
     def refuse(self, view: RequestView, refusal: Refusal) -> None:

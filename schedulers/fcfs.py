@@ -1,6 +1,6 @@
 """First come, first served, with chunked prefill."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import merge
 from typing import ClassVar
@@ -41,25 +41,34 @@ class FCFS:
         draft = Draft(snap)
         continue_running(snap, draft)
         if not draft.evicted:
-            self._admit(snap, draft)
+            admit_by_age(snap, draft)
         return draft.plan()
 
-    def _admit(self, snap: Snapshot, draft: Draft) -> None:
-        for view in _by_age(snap):
-            keep = snap.watermark_pages if snap.running or not draft.is_empty else 0
-            if not draft.take(view, keep_pages=keep):
-                return
+
+def recomputing(view: RequestView) -> Eviction:
+    """The victim's pages are computed again."""
+    return Eviction(Mode.RECOMPUTE, Cause.PAGES)
 
 
-def continue_running(snap: Snapshot, draft: Draft) -> None:
-    """Grant running requests their tokens: decode rows, then chunks, oldest first. One that
-    finds no page evicts from the newest on; when it is the newest itself it gives way."""
-    alive = list(snap.running.values())
+def continue_running(
+    snap: Snapshot,
+    draft: Draft,
+    ranked: Iterable[RequestView] | None = None,
+    give_way: Callable[[RequestView], Eviction] = recomputing,
+) -> None:
+    """Grant running requests their tokens: decode rows, then chunks, both in the order of
+    `ranked` (all that run, by age when absent). One that finds no page evicts from the end
+    of `ranked` on; when it is the last itself it gives way. So the first always moves."""
+    alive = list(snap.running.values() if ranked is None else ranked)
     for view in sorted(alive, key=lambda view: snap.pending(view) > 1):
         while view.id not in draft.evicted and draft.budget and not draft.take(view):
-            draft.evict(alive.pop(), Eviction(Mode.RECOMPUTE, Cause.PAGES))
+            victim = alive.pop()
+            draft.evict(victim, give_way(victim))
 
 
-def _by_age(snap: Snapshot) -> Iterator[RequestView]:
-    """Swapped and waiting requests, oldest first."""
-    return merge(snap.swapped.values(), snap.waiting.values(), key=lambda view: view.id)
+def admit_by_age(snap: Snapshot, draft: Draft) -> None:
+    """Resume the swapped and admit the waiting, oldest first, up to one that finds no room:
+    nobody behind it goes ahead."""
+    for view in merge(snap.swapped.values(), snap.waiting.values(), key=lambda view: view.id):
+        if not draft.admit(view):
+            return

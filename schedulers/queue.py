@@ -1,6 +1,8 @@
 """A queue of waiting requests that keeps itself by what a snapshot says has changed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
+from heapq import merge
+from itertools import chain
 from typing import Any
 
 from sortedcontainers import SortedKeyList
@@ -8,36 +10,67 @@ from sortedcontainers import SortedKeyList
 from schedulers.interface import RequestId, RequestView, Snapshot
 
 Key = Callable[[RequestView], Any]
+Lane = Callable[[RequestView], str]
 
 
 class WaitingQueue:
-    """Waiting requests by `key`, smallest first, equals by id.
+    """Waiting requests by `key`, smallest first, equals by id; in lanes of their own where
+    `lane` says so (one for each tenant, say), else all in lane "".
 
-    A request's key must not change while it waits. Costs O(changes x log waiting) a step;
-    a strategy reads only as much of it as it plans.
+    A request's key and lane must not change while it waits. Costs O(changes x log waiting)
+    a step; a strategy reads only as much of it as it plans.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: Key, lane: Lane = lambda view: "") -> None:
         self._key = key
+        self._lane = lane
         self._keys: dict[RequestId, tuple[Any, RequestId]] = {}
-        self._order: SortedKeyList = SortedKeyList(key=self._keys.__getitem__)
+        self._lane_of: dict[RequestId, str] = {}
+        self._lanes: dict[str, SortedKeyList] = {}
 
     def sync(self, snap: Snapshot) -> None:
         """Bring the queue up to date; call once in every `plan`, first."""
         if snap.rebuild:
-            self._order.clear()
+            self._lanes.clear()
             self._keys.clear()
+            self._lane_of.clear()
         for request in snap.waiting if snap.rebuild else snap.arrived:
             if request in snap.waiting and request not in self._keys:
-                self._keys[request] = (self._key(snap.waiting[request]), request)
-                self._order.add(request)
+                self._add(snap.waiting[request])
         for request in snap.left:
             if request not in snap.waiting and request in self._keys:
-                self._order.remove(request)
-                del self._keys[request]
+                self._remove(request)
+
+    @property
+    def lanes(self) -> Set[str]:
+        """The lanes in which somebody waits."""
+        return self._lanes.keys()
+
+    def candidates(self, snap: Snapshot, lane: str = "") -> Iterator[RequestView]:
+        """Who could join from this lane, swapped and waiting alike, in order of key."""
+        swapped = [view for view in snap.swapped.values() if self._lane(view) == lane]
+        waiting = (snap.waiting[request] for request in self._lanes.get(lane, ()))
+        order = lambda view: (self._key(view), view.id)  # noqa: E731
+        return merge(sorted(swapped, key=order), waiting, key=order)
 
     def __iter__(self) -> Iterator[RequestId]:
-        return iter(self._order)
+        """Everybody who waits, lane after lane."""
+        return chain.from_iterable(self._lanes.values())
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._keys)
+
+    def _add(self, view: RequestView) -> None:
+        lane = self._lane(view)
+        self._keys[view.id] = (self._key(view), view.id)
+        self._lane_of[view.id] = lane
+        if lane not in self._lanes:
+            self._lanes[lane] = SortedKeyList(key=self._keys.__getitem__)
+        self._lanes[lane].add(view.id)
+
+    def _remove(self, request: RequestId) -> None:
+        lane = self._lane_of.pop(request)
+        self._lanes[lane].remove(request)
+        del self._keys[request]
+        if not self._lanes[lane]:
+            del self._lanes[lane]

@@ -12,7 +12,7 @@ from sortedcontainers import SortedDict
 
 from models.batch import RequestId as BatchId
 from models.batch import Row, RowResult, StepBatch, StepResult
-from schedulers.interface import Eviction, Mode, Plan, RequestId, Snapshot
+from schedulers.interface import Eviction, Mode, Plan, RequestId, Snapshot, StepCosts
 from service.arithmetic import Pages
 from service.deadlines import Deadlines
 from service.ledger import Ledger
@@ -66,6 +66,7 @@ class Core:
         self.running: SortedDict = SortedDict()
         self.swapped: SortedDict = SortedDict()
         self.draining: set[RequestId] = set()
+        self.costs = StepCosts()  # set by whoever measures steps
         self._places = {
             State.WAITING: self.waiting,
             State.RUNNING: self.running,
@@ -184,6 +185,7 @@ class Core:
             draining_pages=sum(self.residency.held_pages(id) for id in self.draining),
             host_free_pages=host.free_pages,
             memory=self._arithmetic,
+            costs=self.costs,
             served=self._ledger.served,
         )
 

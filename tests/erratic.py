@@ -49,12 +49,13 @@ class Erratic:
 
     def _insist(self, snap: Snapshot, draft: Draft) -> None:
         """Nothing was granted: move whoever is oldest, whatever it costs the others."""
-        views = [*snap.running.values(), *snap.swapped.values(), *snap.waiting.values()]
+        everybody = [*snap.running.values(), *snap.swapped.values(), *snap.waiting.values()]
+        views = [view for view in everybody if view.id not in draft.evicted]
         oldest = min(views, key=lambda view: view.id)
         for view in snap.running.values():
             if view.id != oldest.id and view.id not in draft.evicted:
                 draft.evict(view, Eviction(self._dice.choice(list(Mode)), Cause.PAGES))
-        if oldest.id not in draft.evicted and draft.take(oldest, want=1):
+        if draft.take(oldest, want=1):
             return
         for view in views:
             if view.id not in draft.evicted and draft.take(view, want=1):

@@ -6,9 +6,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from models.batch import RowResult, Sampling, StepBatch, StepResult
 from schedulers.fcfs import FCFS, FCFSOptions
-from schedulers.interface import Scheduler
+from schedulers.interface import Cause, Eviction, Mode, Plan, Scheduler, Snapshot
 from schedulers.static import Static, StaticOptions
-from service.core import Step
+from service.core import Core, Step
 from service.messages import Finish, Limits, Submit
 from service.request import State
 from tests.cores import (
@@ -359,3 +359,49 @@ def test_gauges_are_at_zero_when_the_last_request_has_ended() -> None:
     _, stats = core.take_events()
     assert (stats.running, stats.waiting, stats.swapped) == (0, 0, 0)
     assert (stats.held_pages, stats.used_slots, stats.free_pages) == (0, 0, 9)
+
+
+def swap_then_resume(fails: bool) -> tuple[Core, Answers, list[StepBatch]]:
+    """Request 1 (2 full pages and a half) is swapped out in step 2 and resumed in step 3."""
+    swap = Eviction(Mode.SWAP, Cause.PAGES)
+    plans = iter([Plan({1: 5, 2: 1}), Plan({2: 1}, {1: swap})])
+
+    class Scripted(FCFS):
+        def plan(self, snap: Snapshot) -> Plan:
+            return next(plans, None) or super().plan(snap)
+
+    core = make_core(pages=9, host=4, scheduler=Scripted(FCFSOptions()))
+    toy, answers, batches = make_toy(core), Answers(), []
+    core.submit(make_submit(1, prompt=range(5), max_tokens=4))
+    core.submit(make_submit(2, prompt=[9], max_tokens=9))
+    for number in range(20):
+        step = core.begin(0.0)
+        if step is None:
+            break
+        batches.append(step.batch)
+        if fails and number == 1:
+            core.fail(step, "raised", 0.0)
+        else:
+            core.finish(step, toy.step(step.batch), 0.0)
+    answers.take(core)
+    return core, answers, batches
+
+
+def test_a_swapped_request_goes_on_without_computing_again() -> None:
+    core, answers, batches = swap_then_resume(fails=False)
+    assert answers.tokens[1] == solo(make_submit(1, prompt=range(5), max_tokens=4))
+    assert answers.last[1].receipt is not None
+    assert answers.last[1].receipt.recomputed_tokens == 0
+    assert core.residency.host.free_pages == 4
+    assert len(batches[1].swap_out) == 3
+
+
+def test_resuming_copies_only_what_the_cache_has_lost() -> None:
+    _, _, batches = swap_then_resume(fails=False)
+    assert len(batches[2].swap_in) == 1
+
+
+def test_a_step_that_raises_ends_those_it_was_swapping_out() -> None:
+    core, answers, _ = swap_then_resume(fails=True)
+    assert answers.finish == {1: Finish.FAILED, 2: Finish.FAILED}
+    assert core.residency.host.free_pages == 4
