@@ -1,0 +1,120 @@
+"""Builds an engine from settings: what runs in the engine process."""
+
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from memory.host import HostPages
+from memory.pages import PageAllocator
+from models.batch import Runner
+from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner
+from service.core import Core, StepLimits
+from service.engine_process import Built
+from service.invariants import check_core
+from service.messages import Ready
+from service.planner import Planner
+from service.residency import Residency
+from service.settings import Memory, Settings
+from service.strategy import make_scheduler
+
+TOY_SLOT_BYTES = 8
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model in memory: what computes, its host pages, and what is told of it."""
+
+    runner: Runner
+    host_pages: int
+    ready: Ready
+
+
+def build(settings: Settings) -> Built:
+    """Load the model, make the core. Raises ModelError, UnknownScheduler, BadOptions or
+    MemoryError, each with one line for people."""
+    chosen = settings.scheduler
+    scheduler = make_scheduler(chosen.name, chosen.options)  # first: it fails in no time
+    model = _toy(settings) if settings.model.source == "toy" else _decoder(settings)
+    planner = Planner(
+        chosen.name, scheduler, log.error, time.perf_counter, strict=settings.engine.check
+    )
+    residency = Residency(
+        PageAllocator(model.ready.num_pages, settings.memory.prefix_cache),
+        HostPages(model.host_pages),
+        settings.memory.page_size,
+    )
+    limits = StepLimits(
+        settings.engine.max_rows,
+        settings.engine.max_step_tokens,
+        settings.memory.watermark_pages,
+    )
+    audit = check_core if settings.engine.check else None
+    return Built(Core(residency, planner, limits, audit), model.runner, model.ready)
+
+
+def _decoder(settings: Settings) -> _Model:
+    # Imported here: torch costs seconds, which the toy is not to pay.
+    from models.load import LoadOptions, load
+
+    loaded = load(
+        LoadOptions(
+            source=settings.model.source,
+            dtype=settings.model.dtype,
+            attention=settings.attention.backend,
+            page_size=settings.memory.page_size,
+            num_pages=settings.memory.num_pages,
+            pool_bytes=settings.memory.pool_bytes,
+            host_bytes=settings.memory.host_bytes,
+            threads=settings.engine.threads,
+            max_context_tokens=settings.model.max_context_tokens,
+        )
+    )
+    if not loaded.batch_invariant:
+        log.warning("answers may depend on the batch", why=loaded.batch_why)
+    ready = Ready(
+        generation=0,
+        model=settings.model.source,
+        family=loaded.family,
+        dtype=loaded.dtype,
+        vocab_size=loaded.vocab_size,
+        context_tokens=loaded.context_tokens,
+        num_pages=loaded.num_pages,
+        page_size=loaded.page_size,
+        attention=loaded.attention,
+        attention_why=loaded.attention_why,
+        batch_invariant=loaded.batch_invariant,
+        scheduler=settings.scheduler.name,
+        eos_ids=list(loaded.eos_ids),
+    )
+    return _Model(loaded.runner, loaded.host_pages, ready)
+
+
+def _toy(settings: Settings) -> _Model:
+    memory = settings.memory
+    page_bytes = memory.page_size * TOY_SLOT_BYTES
+    num_pages = memory.num_pages or min(memory.pool_bytes // page_bytes, _most(memory))
+    host_pages = min(memory.host_bytes // page_bytes, num_pages)
+    ready = Ready(
+        generation=0,
+        model="toy",
+        family="toy",
+        dtype="int64",
+        vocab_size=VOCABULARY,
+        context_tokens=min(settings.model.max_context_tokens or CONTEXT, CONTEXT),
+        num_pages=num_pages,
+        page_size=memory.page_size,
+        attention="none",
+        attention_why="the toy model reads its pages without",
+        batch_invariant=True,
+        scheduler=settings.scheduler.name,
+        eos_ids=[EOS],
+    )
+    return _Model(ToyRunner(num_pages, memory.page_size, host_pages), host_pages, ready)
+
+
+def _most(memory: Memory) -> int:
+    """Pages for 16 requests of the toy's whole context: more is never of use in trying."""
+    return 16 * CONTEXT // memory.page_size
