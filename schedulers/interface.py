@@ -164,7 +164,9 @@ class Snapshot:
 
     def pending(self, view: RequestView) -> int:
         """Tokens still to compute before `view` samples; 1 is a decode row."""
-        return view.known - view.computed - self.memory.cached_tokens(view.id)
+        if view.computed:  # a request that waits has none, and only then the cache counts
+            return view.known - view.computed
+        return view.known - self.memory.cached_tokens(view.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A queue of waiting requests that keeps itself by what a snapshot says has changed."""
 
-from collections.abc import Callable, Iterator, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
 from itertools import chain
 from typing import Any
@@ -34,9 +35,9 @@ class WaitingQueue:
             self._lanes.clear()
             self._keys.clear()
             self._lane_of.clear()
-        for request in snap.waiting if snap.rebuild else snap.arrived:
-            if request in snap.waiting and request not in self._keys:
-                self._add(snap.waiting[request])
+        came = snap.waiting if snap.rebuild else snap.arrived
+        new = {r for r in came if r in snap.waiting and r not in self._keys}
+        self._add(snap.waiting[request] for request in new)
         for request in snap.left:
             if request not in snap.waiting and request in self._keys:
                 self._remove(request)
@@ -48,9 +49,12 @@ class WaitingQueue:
 
     def candidates(self, snap: Snapshot, lane: str = "") -> Iterator[RequestView]:
         """Who could join from this lane, swapped and waiting alike, in order of key."""
+
+        def order(view: RequestView) -> tuple[Any, RequestId]:
+            return self._key(view), view.id
+
         swapped = [view for view in snap.swapped.values() if self._lane(view) == lane]
         waiting = (snap.waiting[request] for request in self._lanes.get(lane, ()))
-        order = lambda view: (self._key(view), view.id)  # noqa: E731
         return merge(sorted(swapped, key=order), waiting, key=order)
 
     def __iter__(self) -> Iterator[RequestId]:
@@ -60,13 +64,16 @@ class WaitingQueue:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def _add(self, view: RequestView) -> None:
-        lane = self._lane(view)
-        self._keys[view.id] = (self._key(view), view.id)
-        self._lane_of[view.id] = lane
-        if lane not in self._lanes:
-            self._lanes[lane] = SortedKeyList(key=self._keys.__getitem__)
-        self._lanes[lane].add(view.id)
+    def _add(self, views: Iterable[RequestView]) -> None:
+        new: defaultdict[str, list[RequestId]] = defaultdict(list)
+        for view in views:
+            lane = self._lane_of[view.id] = self._lane(view)
+            self._keys[view.id] = (self._key(view), view.id)
+            new[lane].append(view.id)
+        for lane, requests in new.items():
+            if lane not in self._lanes:
+                self._lanes[lane] = SortedKeyList(key=self._keys.__getitem__)
+            self._lanes[lane].update(requests)
 
     def _remove(self, request: RequestId) -> None:
         lane = self._lane_of.pop(request)

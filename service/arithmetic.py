@@ -25,23 +25,24 @@ class Pages:
         if self._memo_version != self._pages.version:
             self._memo.clear()
             self._memo_version = self._pages.version
-        key = (request, found.known)
+        cacheable = found.cacheable_tokens
+        key = (request, cacheable)
         if key not in self._memo:
-            hits, _ = self._pages.lookup(found.keys(found.cacheable_tokens))
+            hits, _ = self._pages.lookup(found.keys(cacheable))
             self._memo[key] = hits * self._residency.page_size
         return self._memo[key]
 
     def pages_for(self, request: RequestId, tokens: int) -> int:
         """See PageArithmetic."""
         found = self._requests[request]
-        if found.state is State.WAITING:
+        state = found.state
+        if state is State.WAITING:
             cached = self.cached_tokens(request)
             hits, pinned = self._pages.lookup(found.keys(cached))
             return self._residency.covering(cached + tokens) - hits + pinned
         needed = self._residency.covering(found.computed + tokens)
-        if found.state is State.RUNNING:
-            return needed - len(self._pages.table(request))
-        return needed
+        held = len(self._pages.table(request)) if state is State.RUNNING else 0
+        return max(0, needed - held)
 
     def pages_from(self, request: RequestId) -> int:
         """See PageArithmetic."""

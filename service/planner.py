@@ -68,15 +68,16 @@ class Planner:
         if faults and self._strict:
             raise BrokenScheduler(f"{self.name}: {'; '.join(faults)}")
         late_s = self._clock() - begun_s
+        if plan is not None and not faults:
+            self.rebuild, self.arrived, self.left = False, [], []
+        else:
+            self.forget()
+            plan = self._fallback.plan(replace(snap, rebuild=True))
         if not faults and late_s <= self._late_s:
             self._strikes = 0
         else:
             self._strike(faults or [f"a plan took {late_s:.3f} s, over {self._late_s} s"])
-        if plan is not None and not faults:
-            self.rebuild, self.arrived, self.left = False, [], []
-            return plan
-        self.forget()
-        return self._fallback.plan(replace(snap, rebuild=True))
+        return plan
 
     def _ask(self, snap: Snapshot) -> tuple[Plan | None, list[str]]:
         try:

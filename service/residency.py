@@ -34,8 +34,11 @@ class Residency:
 
     def swap_out(self, request: Request) -> Pairs:
         """Trade device pages for host pages; (device, host) pairs to copy before anything
-        else is written. Empty when the host store is full: nothing was traded."""
+        else is written. Empty when there is nothing to keep or the host store is full:
+        nothing was traded."""
         filled = self.pages.table(request.id)[: self.covering(request.computed)]
+        if not filled:
+            return []
         try:
             held = self.host.take(request.id, len(filled))
         except HostFull:

@@ -218,6 +218,29 @@ def test_prompt_log_probabilities_come_once_and_whole_despite_cache_and_preempti
             assert sent == list(range(1, 7))
 
 
+def test_what_the_cache_may_serve_grows_with_what_was_sent_though_nothing_else_changed() -> None:
+    """Prompt log-probabilities are owed from the start, sent in part, then preempted."""
+    plans = [
+        lambda snap: Plan({1: 4}),
+        lambda snap: Plan({2: 2}),
+        lambda snap: Plan({1: 1}, {2: Eviction(Mode.RECOMPUTE, Cause.PAGES)}),
+    ]
+
+    class Scripted(FCFS):
+        def plan(self, snap: Snapshot) -> Plan:
+            for view in snap.waiting.values():
+                snap.pending(view)
+            return plans.pop(0)(snap) if plans else super().plan(snap)
+
+    core = make_core(pages=20, budget=20, scheduler=Scripted(FCFSOptions()))
+    toy = make_toy(core)
+    core.submit(make_submit(1, prompt=[1] * 4, max_tokens=9))
+    step_once(core, toy)
+    owed = make_submit(2, prompt=[1] * 5, max_tokens=3, sampling=Sampling(prompt_logprobs=0))
+    core.submit(owed)
+    assert run(core, toy).tokens[2] == solo(owed)
+
+
 def test_a_preempted_request_keeps_its_place_and_says_the_same() -> None:
     core = make_core(pages=6, rows=3, budget=12)
     submits = [make_submit(id, prompt=[id] * 3, max_tokens=6) for id in (1, 2, 3)]

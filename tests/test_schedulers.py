@@ -83,6 +83,9 @@ def test_a_legal_plan_has_no_violations() -> None:
         (Plan({0: 1}, {2: EVICTION}), "does not run"),
         (Plan({0: 1}, {}, {1: Refusal(1.0)}), "does not wait"),
         (Plan({0: 2}), "1 pending"),
+        (Plan({0: 1.0}), "no int"),
+        (Plan({0: 1}, {1: "recompute"}), "Eviction"),
+        (Plan({0: 1}, {}, {2: 1.0}), "Refusal"),
         (Plan({0: 0}), "1 pending"),
         (Plan({2: 4}), "3 pending"),
         (Plan({0: 1}, {0: EVICTION}), "both computes and is evicted"),
@@ -237,6 +240,25 @@ def test_a_late_plan_is_used_and_counted() -> None:
     assert stats.short_rows == 0
 
 
+def test_a_strategy_replaced_for_lateness_leaves_a_rebuild_behind() -> None:
+    seen: list[bool] = []
+
+    def look(snap: Snapshot) -> Plan:
+        seen.append(snap.rebuild)
+        return FCFS(FCFSOptions()).plan(snap)
+
+    core = make_core(strict=False, scheduler=Answering(look))
+    ticks = iter(range(0, 1000, 10))
+    core.planner._clock = lambda: float(next(ticks))
+    core.submit(make_submit(1, max_tokens=9))
+    toy = make_toy(core)
+    for _ in range(3):
+        step_once(core, toy)
+    assert seen == [True, False, False]
+    assert core.planner.name == "fcfs"
+    assert core.planner.rebuild
+
+
 def test_checking_turns_a_violation_into_an_error() -> None:
     core = make_core(scheduler=Answering(illegal))
     core.submit(make_submit(1))
@@ -275,6 +297,30 @@ def test_a_waiting_queue_keeps_itself_by_what_changed() -> None:
             step_once(core, toy)
     assert all(kept == fresh for kept, fresh in seen)
     assert any(len(kept) > 3 for kept, _ in seen)
+
+
+def test_lanes_hold_swapped_and_waiting_alike_in_order_of_key() -> None:
+    swap = Eviction(Mode.SWAP, Cause.PAGES)
+    queue = WaitingQueue(key=lambda view: -view.priority, lane=lambda view: view.tenant)
+    seen: dict[str, list[int]] = {}
+
+    def answer(snap: Snapshot) -> Plan:
+        queue.sync(snap)
+        if not snap.running and not snap.swapped:
+            return Plan({0: 3, 1: 3})
+        if snap.swapped:
+            seen.update({t: [v.id for v in queue.candidates(snap, t)] for t in "ab"})
+            assert queue.lanes == {"a", "b"}
+            return FCFS(FCFSOptions()).plan(snap)
+        return Plan({0: 1}, {1: swap})
+
+    core = make_core(pages=20, host=9, scheduler=Answering(answer))
+    for id, (tenant, priority) in enumerate(["a0", "a5", "b1", "a9", "b7", "a1"]):
+        core.submit(make_submit(id, [id] * 3, tenant=tenant, priority=int(priority)))
+    toy = make_toy(core)
+    for _ in range(3):
+        step_once(core, toy)
+    assert seen == {"a": [3, 1, 5], "b": [4, 2]}
 
 
 def test_strategies_are_found_by_name_and_by_path() -> None:

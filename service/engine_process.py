@@ -1,0 +1,99 @@
+"""The engine's side of a start: build it, say READY, run the loop, say why it ended.
+
+`run_engine` is the same for a process of its own (`process_main`) and for a thread.
+"""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from models.batch import Runner
+from service.channel import EngineSocket
+from service.core import Core
+from service.logs import configure_logs
+from service.loop import DecodeLoop
+from service.messages import Ready
+from service.settings import Settings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An engine that can start: its core, what computes its steps, and what the front end
+    is told of it (the generation is filled in here)."""
+
+    core: Core
+    runner: Runner
+    ready: Ready
+
+
+Build = Callable[[Settings], Built]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What one generation of the engine is started from. `build` is a function of a module,
+    so that a process can import it; it loads the model and raises with one line for people
+    when it cannot."""
+
+    address: str
+    generation: int
+    settings: Settings
+    build: Build
+
+
+def process_main(spec: EngineSpec) -> None:
+    """Entry of the engine's own process, which never outlives the front end."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    configure_logs(spec.settings.log)
+    run_engine(spec)
+
+
+def run_engine(spec: EngineSpec) -> None:
+    """Serve until told to stop. A failure is said over the channel, not raised."""
+    channel = EngineSocket(spec.address, spec.generation)
+    started = False
+    try:
+        _limit_threads(spec.settings.engine.threads)
+        built = spec.build(spec.settings)
+        started = True
+        channel.announce(msgspec.structs.replace(built.ready, generation=spec.generation))
+        DecodeLoop(built.core, built.runner, channel).run()
+    except Exception as error:
+        say = log.error if started else log.debug
+        say("engine_failed", generation=spec.generation, exc_info=error)
+        channel.fail(one_line(error))
+    finally:
+        channel.close()
+
+
+def one_line(error: Exception) -> str:
+    """An error for people. Python's own say too little without their name."""
+    lines = str(error).strip().splitlines()
+    if isinstance(error, MemoryError):
+        return lines[0] if lines else "not enough memory for the model and its pages"
+    name = type(error).__name__
+    if not lines:
+        return name
+    return f"{name}: {lines[0]}" if type(error).__module__ == "builtins" else lines[0]
+
+
+def _limit_threads(threads: int) -> None:
+    # The number belongs to the calling thread, so it is set here, by the one that computes.
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)  # nobody is left to serve, and a step may hang in the main thread

@@ -1,0 +1,100 @@
+"""The decode loop: the one place where the core meets the clock, the model and the channel."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from models.batch import Runner
+from service.channel import EngineSocket
+from service.core import Core, Step
+from service.costs import CostMeter
+from service.messages import End, Stop, Submit
+
+MAX_FAULTS = 3
+NO_STEP_WAIT_S = 0.01
+
+log = structlog.get_logger()
+
+
+class EngineBroken(Exception):
+    """The engine cannot go on; its process has to end."""
+
+
+class DecodeLoop:
+    """Runs steps for as long as there is work, and sleeps on the channel otherwise.
+
+    A step that raises ends its own rows and the loop goes on. `MAX_FAULTS` such steps in a
+    row, or one without memory, raise EngineBroken; whatever the core raises is a bug of
+    ours and ends the loop as well. `clock` is the machine's monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        runner: Runner,
+        channel: EngineSocket,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._core = core
+        self._runner = runner
+        self._channel = channel
+        self._clock = clock
+        self._meter = CostMeter()
+        self._faults = 0
+
+    def run(self) -> None:
+        """Until the front end says stop."""
+        wait_s: float | None = None
+        while True:
+            commands = self._channel.receive(wait_s)
+            for command in commands:
+                if isinstance(command, Stop):
+                    return
+                self._obey(command)
+            began_s = self._clock()
+            step = self._core.begin(began_s)
+            planned_s = self._clock()
+            if step is not None:
+                self._compute(step, planned_s)
+            self._report(planned_s - began_s, worth_it=step is not None or bool(commands))
+            if self._faults == MAX_FAULTS:
+                raise EngineBroken(f"{MAX_FAULTS} steps in a row raised")
+            wait_s = self._wait_s(step)
+
+    def _obey(self, command: Submit | End) -> None:
+        if isinstance(command, Submit):
+            self._core.submit(command)
+        else:
+            self._core.end(command.id, command.reason, self._clock())
+
+    def _compute(self, step: Step, began_s: float) -> None:
+        try:
+            result = self._runner.step(step.batch)
+        except MemoryError as error:
+            raise EngineBroken("a step ran out of memory") from error
+        except Exception as error:
+            self._faults += 1
+            log.error("step_raised", in_a_row=self._faults, exc_info=error)
+            self._core.fail(step, f"{type(error).__name__}: {error}", self._clock())
+        else:
+            self._faults = 0
+            ended_s = self._clock()
+            self._meter.observe(step, ended_s - began_s)
+            self._core.costs = self._meter.costs
+            self._core.finish(step, result, ended_s)
+
+    def _report(self, schedule_s: float, worth_it: bool) -> None:
+        events, stats = self._core.take_events()
+        stats.schedule_s += schedule_s
+        # An acknowledgement that woke the loop is no reason to say something: it would be
+        # acknowledged again, for ever.
+        if worth_it or events:
+            self._channel.send(events, stats)
+
+    def _wait_s(self, step: Step | None) -> float | None:
+        if not self._core.has_work:
+            return None
+        # Nothing to compute though somebody waits: only a command or time (a deadline)
+        # changes that, and spinning would take a core from the front end.
+        return 0 if step is not None else NO_STEP_WAIT_S

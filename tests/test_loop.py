@@ -1,0 +1,130 @@
+import pytest
+
+from models.batch import StepBatch, StepResult
+from service.core import Core
+from service.loop import MAX_FAULTS, NO_STEP_WAIT_S, DecodeLoop, EngineBroken
+from service.messages import End, Finish, RequestEvent, StepStats, Stop, Submit
+from tests.cores import RaisingRunner, make_core, make_submit, make_toy, solo
+
+Commands = list[Submit | End | Stop]
+
+
+class Script:
+    """A channel whose commands are written down: one batch a call, then Stop."""
+
+    def __init__(self, *batches: Commands) -> None:
+        self._batches = list(batches)
+        self.waits: list[float | None] = []
+        self.sent: list[tuple[list[RequestEvent], StepStats]] = []
+
+    def receive(self, wait_s: float | None) -> Commands:
+        self.waits.append(wait_s)
+        return self._batches.pop(0) if self._batches else [Stop()]
+
+    def send(self, events: list[RequestEvent], stats: StepStats) -> None:
+        self.sent.append((events, stats))
+
+    def finish(self) -> dict[int, Finish | None]:
+        return {e.id: e.finish for events, _ in self.sent for e in events if e.finish}
+
+    def tokens(self, id: int) -> list[int]:
+        return [t for events, _ in self.sent for e in events if e.id == id for t in e.tokens]
+
+
+class Breathless:
+    """A runner without memory."""
+
+    def step(self, batch: StepBatch) -> StepResult:
+        raise MemoryError
+
+
+def run_loop(script: Script, raising: tuple[int, ...] = ()) -> Core:
+    core = make_core()
+    DecodeLoop(core, RaisingRunner(make_toy(core), raising), script).run()
+    return core
+
+
+def submits(*ids: int, max_tokens: int = 1) -> Commands:
+    return [make_submit(id, max_tokens=max_tokens) for id in ids]
+
+
+def test_the_answer_is_that_of_the_core() -> None:
+    submit = make_submit(1, max_tokens=6)
+    script = Script([submit], *[[]] * 6)
+    run_loop(script)
+    assert script.tokens(1) == solo(submit)
+    assert script.finish() == {1: Finish.LENGTH}
+
+
+def test_it_sleeps_without_work_and_never_waits_with_work() -> None:
+    script = Script(submits(1, max_tokens=3), [], [])
+    run_loop(script)
+    assert script.waits == [None, 0, 0, None]
+
+
+def test_each_step_is_reported_even_without_news_of_a_request() -> None:
+    script = Script([make_submit(1, prompt=range(1, 10), max_tokens=1)], [])
+    core = make_core(budget=5)
+    DecodeLoop(core, make_toy(core), script).run()
+    assert [stats.steps for _, stats in script.sent] == [1, 1]
+
+
+def test_a_wake_up_without_command_or_work_is_not_answered() -> None:
+    script = Script([], [], [])
+    run_loop(script)
+    assert script.sent == []
+
+
+def test_an_end_is_reported_though_nothing_is_left_to_compute() -> None:
+    script = Script(submits(1, max_tokens=9), [End(1, Finish.CANCELLED)])
+    core = run_loop(script)
+    assert script.finish() == {1: Finish.CANCELLED}
+    assert script.sent[-1][1].running == 0
+    assert not core.has_work
+
+
+def test_a_step_that_raises_ends_its_rows_and_no_others() -> None:
+    script = Script(submits(1), submits(2), [])
+    core = run_loop(script, raising=(1,))
+    assert script.finish() == {1: Finish.FAILED, 2: Finish.LENGTH}
+    assert core.residency.pages.free_pages == core.residency.pages.capacity
+
+
+def test_three_raising_steps_in_a_row_end_the_loop_after_their_news() -> None:
+    script = Script(*[submits(id) for id in range(1, 9)])
+    with pytest.raises(EngineBroken, match="3 steps in a row"):
+        run_loop(script, raising=(2, 3, 4))
+    assert script.finish() == {1: Finish.LENGTH} | dict.fromkeys((2, 3, 4), Finish.FAILED)
+
+
+def test_a_good_step_between_forgives_the_raising_ones() -> None:
+    script = Script(*[submits(id) for id in range(1, 8)])
+    run_loop(script, raising=(1, 2, 4, 5, 7))
+    assert list(script.finish().values()).count(Finish.FAILED) == 5 > MAX_FAULTS
+
+
+def test_a_step_without_memory_ends_the_loop_at_once() -> None:
+    with pytest.raises(EngineBroken, match="memory"):
+        DecodeLoop(make_core(), Breathless(), Script(submits(1))).run()
+
+
+def test_planning_time_is_reported() -> None:
+    script = Script(submits(1))
+    core, ticks = make_core(), iter(range(1000))
+    DecodeLoop(core, make_toy(core), script, clock=lambda: float(next(ticks))).run()
+    assert script.sent[0][1].schedule_s == 1.0
+
+
+def test_work_that_cannot_be_computed_now_does_not_spin() -> None:
+    class Stuck:
+        has_work = True
+
+        def begin(self, now_s: float) -> None: ...
+
+        def take_events(self) -> tuple[list[RequestEvent], StepStats]:
+            return [], StepStats()
+
+    script = Script([], [])
+    DecodeLoop(Stuck(), Breathless(), script).run()
+    assert script.waits == [None, NO_STEP_WAIT_S, NO_STEP_WAIT_S]
+    assert script.sent == []
