@@ -1,19 +1,14 @@
 """The one tree of settings. Read once, in the composition root, and passed on as values.
 
 Sources, strongest first: command line, environment (`WALKWAY_GROUP__FIELD`), the TOML file
-named by `WALKWAY_CONFIG` or `--config`. Unknown names are errors, in every group.
+named by `--config` or `WALKWAY_CONFIG`. Unknown names are errors, in every group.
+`service.config` reads them.
 """
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Group(BaseModel):

@@ -1,0 +1,94 @@
+"""Sends a prompt and shows the answer as it comes."""
+
+import sys
+from dataclasses import dataclass
+
+import grpc
+from rich.console import Console
+
+from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
+
+MESSAGE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to answer; None is the service's default."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+    def request(self) -> pb.GenerateRequest:
+        """A request that lacks only its prompt."""
+        return pb.GenerateRequest(
+            sampling=pb.Sampling(
+                temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed
+            ),
+            stopping=pb.Stopping(max_tokens=self.max_tokens, stop_strings=self.stop),
+        )
+
+
+def open_channel(target: str) -> grpc.Channel:
+    """A channel whose own message limit is out of the way of the service's."""
+    limits = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+    return grpc.insecure_channel(target, options=[(name, MESSAGE_BYTES) for name in limits])
+
+
+def ask_text(target: str, prompt: str, wishes: Wishes) -> None:
+    """Continue a text and say what it took."""
+    request = wishes.request()
+    request.text = sys.stdin.read() if prompt == "-" else prompt
+    with open_channel(target) as channel:
+        _, summary = show_answer(channel, request)
+    show_summary(summary)
+
+
+def show_answer(channel: grpc.Channel, request: pb.GenerateRequest) -> tuple[str, pb.Summary]:
+    """Write the answer to stdout as it comes; the whole text and the summary at the end."""
+    texts: list[str] = []
+    summary = pb.Summary()
+    stub = pb_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+    call = stub.GenerateStream(request)
+    try:
+        for message in call:
+            texts.append(message.text)
+            sys.stdout.write(message.text)
+            sys.stdout.flush()
+            if message.HasField("summary"):
+                summary = message.summary
+    finally:
+        call.cancel()
+        if texts:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+    return "".join(texts), summary
+
+
+def show_summary(summary: pb.Summary) -> None:
+    """The usage and timing line, on stderr."""
+    Console(stderr=True, highlight=False).print(
+        summary_line(summary), style="dim", soft_wrap=True
+    )
+
+
+def summary_line(summary: pb.Summary) -> str:
+    """Usage and timings of an answer in one line."""
+    usage, timings = summary.usage, summary.timings
+    first_s = timings.first_token.ToNanoseconds() / 1e9
+    total_s = timings.total.ToNanoseconds() / 1e9
+    reason = pb.FinishReason.Name(summary.finish_reason).removeprefix("FINISH_REASON_").lower()
+    parts = [
+        f"{usage.prompt_tokens} prompt tokens ({usage.cached_tokens} cached)",
+        f"{usage.output_tokens} output tokens ({reason})",
+        f"queue {timings.queue.ToNanoseconds() / 1e6:.0f} ms",
+        f"first token {first_s * 1e3:.0f} ms",
+        f"total {total_s:.2f} s",
+    ]
+    if usage.output_tokens > 1 and total_s > first_s:
+        parts.append(f"{(usage.output_tokens - 1) / (total_s - first_s):.1f} tokens/s")
+    return " · ".join(parts) + f" · seed {summary.seed}"

@@ -1,0 +1,36 @@
+"""Shows what a service serves."""
+
+from rich.console import Console
+from rich.table import Table
+
+from cli.asking import open_channel
+from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
+
+TIMEOUT_S = 10.0
+
+
+def show_info(target: str) -> None:
+    """A table of GetModelInfo."""
+    with open_channel(target) as channel:
+        stub = pb_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+        found = stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=TIMEOUT_S)
+    table = Table(show_header=False, box=None)
+    for name, value in _rows(found):
+        table.add_row(name, value)
+    Console(highlight=False).print(table)
+
+
+def _rows(found: pb.GetModelInfoResponse) -> list[tuple[str, str]]:
+    return [
+        ("model", f"{found.model} ({found.family}, {found.dtype})"),
+        ("context", f"{found.context_tokens} tokens"),
+        ("vocabulary", f"{found.vocab_size} tokens"),
+        ("chat template", "yes" if found.has_chat_template else "no"),
+        ("attention", f"{found.attention}: {found.attention_reason}"),
+        ("batch invariant", "yes" if found.batch_invariant else "no"),
+        ("scheduler", found.scheduler),
+        ("KV pages", f"{found.kv_pages} of {found.page_size} tokens"),
+        ("largest message", f"{found.max_message_bytes} bytes"),
+        ("version", found.server_version),
+    ]

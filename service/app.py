@@ -1,0 +1,56 @@
+"""The composition root: settings in, a running service out, and its exit code."""
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+from models.tokenizer import Tokenizer, load_tokenizer
+from models.toy import ToyTokenizer
+from service.build import build
+from service.engine_process import Build
+from service.frontend import FrontEnd, LoadTokenizer, StartError
+from service.logs import configure_logs
+from service.settings import Settings
+from service.supervisor import EngineLost
+
+
+async def serve(settings: Settings, build: Build, load: LoadTokenizer) -> None:
+    """Serve until SIGTERM or SIGINT. Raises StartError and EngineLost."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        front = FrontEnd(settings, build, load)
+        stack.push_async_callback(front.stop)
+        starting = asyncio.create_task(front.start())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            await front.run(stop)
+        else:
+            starting.cancel()
+            await asyncio.wait({starting})
+
+
+def main(settings: Settings) -> int:
+    """Serve, and the exit code: 0 after a signal, 2 when it cannot start, 1 when the engine
+    was lost. Either error is one line on stderr."""
+    configure_logs(settings.log)
+    try:
+        asyncio.run(serve(settings, build, tokenizer_of))
+    except StartError as error:
+        print(f"walkway: {error}", file=sys.stderr)
+        return 2
+    except EngineLost as error:
+        print(f"walkway: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def tokenizer_of(source: str) -> Tokenizer:
+    """The tokenizer of the setting `model.source`. Raises ModelError."""
+    return ToyTokenizer() if source == "toy" else load_tokenizer(source)

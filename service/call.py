@@ -1,0 +1,189 @@
+"""One request that was taken, from its submission to its end: what the engine says becomes
+text, and the end becomes a finish, usage and timings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from models.batch import TokenLogprob
+from service.errors import Cancelled, Expired, Internal, Overloaded, ServiceError, Unavailable
+from service.messages import Finish, Receipt, RequestEvent, Submit
+from service.requests import Answering
+from service.streams import Stream, Streams
+from service.text import TextStream
+
+COMPLETE = (Finish.STOP, Finish.LENGTH, Finish.MAX_TIME)
+MAX_DETAIL = 500
+CLOCKS_DIFFER_S = 0.05
+
+
+@dataclass(slots=True)
+class Part:
+    """What is new of an answer."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def add(self, newer: "Part") -> None:
+        """Append what came later."""
+        self.text += newer.text
+        self.tokens += newer.tokens
+        self.logprobs += newer.logprobs
+        self.prompt_logprobs += newer.prompt_logprobs
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.tokens or self.prompt_logprobs)
+
+
+@dataclass(slots=True)
+class Times:
+    """Moments of a call, seconds of the monotonic clock."""
+
+    arrival_s: float
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    end_s: float | None = None
+
+    def after_arrival(self, moment_s: float | None) -> float | None:
+        """Seconds from arrival; None for what never happened."""
+        return None if moment_s is None else moment_s - self.arrival_s
+
+
+class Call:
+    """`next` until it says None or raises; `close`, always.
+
+    The word on stop strings is this side's: once one matched, the answer is complete,
+    whatever the engine says later; only its receipt is still waited for.
+    """
+
+    def __init__(
+        self,
+        submit: Submit,
+        answering: Answering,
+        stream: Stream,
+        streams: Streams,
+        text: TextStream,
+        clock: Callable[[], float],
+    ) -> None:
+        self.submit = submit
+        self.answering = answering
+        self.request_id = stream.request_id
+        self.times = Times(submit.arrival_s)
+        self.finish: Finish | None = None
+        self.receipt: Receipt | None = None
+        self.output_tokens = 0
+        self.last_token: int | None = None
+        self.error: ServiceError | None = None
+        self._detail = ""
+        self._stream = stream
+        self._streams = streams
+        self._text = text
+        self._clock = clock
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that matched."""
+        return self._text.matched
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Generated after the one that completed a stop string."""
+        return self._text.dropped
+
+    @property
+    def stop_token(self) -> int | None:
+        """The stop token that ended the answer."""
+        ended = self.finish is Finish.STOP and self.stop_string is None
+        return self.last_token if ended else None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in a word, for log and metrics."""
+        if isinstance(self.error, Unavailable):
+            return "unavailable"
+        if self.finish is None and self.error is None:
+            return Finish.EXPIRED.value if self._expired else Finish.CANCELLED.value
+        return self.finish.value if self.finish else Finish.FAILED.value
+
+    @property
+    def _expired(self) -> bool:
+        """gRPC cancels a handler when the call's deadline passes, as it does when a client
+        leaves. The client's timer began before ours."""
+        until_s = self.submit.limits.expire_by_s
+        return until_s is not None and (self.times.end_s or 0.0) > until_s - CLOCKS_DIFFER_S
+
+    async def next(self) -> Part | None:
+        """What is new, or None when the answer is complete. Raises what ended it else."""
+        while self.finish is None:
+            if part := self._take(await self._news()):
+                return part
+        if self.stop_string is not None:
+            await self._settle()
+        self._end()
+        if self.finish not in COMPLETE:
+            self.error = self._failure(self.finish)
+            raise self.error
+        return None
+
+    def close(self) -> None:
+        """The one clean-up for finish, error, cancellation and crash."""
+        self._end()
+        self._streams.cancel(self._stream, Finish.CANCELLED)
+
+    async def _news(self) -> RequestEvent:
+        try:
+            news = await self._stream.take()
+        except ServiceError as error:
+            self.error = error
+            self._end()
+            raise
+        self.receipt = news.receipt or self.receipt
+        return news
+
+    def _take(self, news: RequestEvent) -> Part:
+        if news.tokens:
+            self.times.last_token_s = self._clock()
+            self.times.first_token_s = self.times.first_token_s or self.times.last_token_s
+        stopped = news.finish is Finish.STOP
+        delta = self._text.feed(news.tokens, news.logprobs, stopped)
+        part = Part(delta.text, list(delta.tokens), list(delta.logprobs), news.prompt_logprobs)
+        if self.stop_string is not None:
+            self.finish = Finish.STOP
+            self._streams.end_early(self._stream, Finish.STOP)
+        elif news.finish is not None:
+            self.finish, self._detail = news.finish, news.detail
+            tail = self._text.finish()
+            part.add(Part(tail.text, list(tail.tokens), list(tail.logprobs)))
+        self.output_tokens += len(part.tokens)
+        if part.tokens:
+            self.last_token = part.tokens[-1]
+        return part
+
+    async def _settle(self) -> None:
+        """After a stop string: wait for the engine's receipt, which comes within a step. An
+        engine that dies meanwhile does not spoil the answer."""
+        try:
+            while self.receipt is None:
+                news = await self._stream.take()
+                self._text.feed(news.tokens, news.logprobs)  # only counts them
+                self.receipt = news.receipt
+        except ServiceError:
+            return
+
+    def _end(self) -> None:
+        self.times.end_s = self.times.end_s or self._clock()
+
+    def _failure(self, finish: Finish) -> ServiceError:
+        limits, arrival_s = self.submit.limits, self.submit.arrival_s
+        detail = self._detail[:MAX_DETAIL]
+        if finish is Finish.EXPIRED and limits.expire_by_s is not None:
+            return Expired(f"not done after {limits.expire_by_s - arrival_s:.3f} s, the limit")
+        if finish is Finish.QUEUE_TIMEOUT and limits.admit_by_s is not None:
+            waited_s = limits.admit_by_s - arrival_s
+            return Overloaded(f"not admitted after {waited_s:.3f} s, the limit", waited_s)
+        if finish is Finish.REFUSED:
+            return Expired(f"refused: {detail}")
+        if finish is Finish.CANCELLED:
+            return Cancelled("the request was cancelled")
+        return Internal(f"the request failed: {detail}")

@@ -1,0 +1,110 @@
+"""Reads the settings: command line over environment over TOML file over defaults.
+
+The only place that looks at the environment. Whatever is wrong is one line for people.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsError
+
+from service.settings import Settings
+
+PREFIX = "WALKWAY_"
+FILE_VARIABLE = "WALKWAY_CONFIG"
+
+
+class ConfigError(Exception):
+    """A setting is unknown or has a bad value; one line for people."""
+
+
+def load_settings(file: Path | None = None, assignments: Sequence[str] = ()) -> Settings:
+    """The settings from all sources. `assignments` are `group.field=value`. Raises
+    ConfigError."""
+    _refuse_unknown_variables(os.environ)
+    named = os.environ.get(FILE_VARIABLE)
+    path = file or (Path(named) if named else None)
+    from_file = _read(path) if path else {}
+
+    class Sourced(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[Any, ...]:
+            return init_settings, env_settings, lambda: from_file
+
+    try:
+        settings = Sourced(**_tree(assignments))
+    except ValidationError as error:
+        raise ConfigError(_first_line(error)) from error
+    except SettingsError as error:
+        raise ConfigError(f"environment: {error}") from error
+    # A plain Settings crosses to the engine's process, which cannot import a local class.
+    return Settings.model_construct(**{name: getattr(settings, name) for name in _groups()})
+
+
+def _groups() -> list[str]:
+    return list(Settings.model_fields)
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    # pydantic-settings only sees names inside a group, so a misspelt group would be ignored.
+    for name in environ:
+        group = name.removeprefix(PREFIX).split("__")[0].lower()
+        if name.startswith(PREFIX) and name != FILE_VARIABLE and group not in _groups():
+            raise ConfigError(
+                f"environment variable {name}: unknown setting; groups are "
+                + ", ".join(_groups())
+            )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"config file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config file {path}: {error}") from error
+
+
+def _tree(assignments: Sequence[str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        *groups, field = name.strip().split(".")
+        if not equals or not groups or not field:
+            raise ConfigError(f"{assignment!r} is not of the form group.field=value")
+        place = tree
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[field] = _value(value.strip())
+    return tree
+
+
+def _value(text: str) -> Any:
+    """As TOML has it; anything else is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _first_line(error: ValidationError) -> str:
+    first, more = error.errors()[0], error.error_count() - 1
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"setting {name}: unknown" + _and_more(more)
+    return f"setting {name}: {first['msg']} (given: {first['input']!r})" + _and_more(more)
+
+
+def _and_more(more: int) -> str:
+    return f"; and {more} more" if more else ""

@@ -1,0 +1,79 @@
+"""What each field of a request may be. The comments of inference.proto say the same."""
+
+from protos.walkway.v1 import inference_pb2 as pb
+from service.fields import Fields
+from service.messages import Ready
+
+MAX_PRIORITY = 15
+MAX_LOGPROBS = 20
+MAX_NAME_BYTES = 128
+MAX_SALT_BYTES = 256
+MAX_STOP_STRINGS = 16
+MAX_STOP_BYTES = 1024
+MAX_STOP_IDS = 128
+MAX_BIASES = 1024
+
+
+def check_fields(request: pb.GenerateRequest, ready: Ready) -> None:
+    """Raises InvalidArgument with all that is wrong."""
+    fields = Fields()
+    _check_prompt(fields, request, ready)
+    _check_sampling(fields, request.sampling, ready)
+    _check_stopping(fields, request.stopping, ready)
+    _check_rest(fields, request)
+    fields.settle()
+
+
+def check_chat(fields: Fields, chat: pb.Chat) -> None:
+    """At least one message, each with a role."""
+    fields.require(len(chat.messages) > 0, "chat", "has 0 messages, at least 1 is needed")
+    for index, message in enumerate(chat.messages):
+        fields.require(message.role != "", f"chat.messages[{index}].role", "is empty")
+
+
+def _check_prompt(fields: Fields, request: pb.GenerateRequest, ready: Ready) -> None:
+    match request.WhichOneof("prompt"):
+        case None:
+            fields.add("prompt", "none of text, token_ids and chat is set, one is needed")
+        case "token_ids":
+            fields.ids("token_ids.ids", request.token_ids.ids, ready.vocab_size)
+        case "chat":
+            check_chat(fields, request.chat)
+
+
+def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None:
+    fields.between("sampling.temperature", sampling.temperature, 0, 10)
+    fields.between("sampling.min_p", sampling.min_p, 0, 1)
+    fields.between("sampling.frequency_penalty", sampling.frequency_penalty, -2, 2)
+    fields.between("sampling.presence_penalty", sampling.presence_penalty, -2, 2)
+    if sampling.HasField("top_p"):
+        fields.above_zero("sampling.top_p", sampling.top_p, 1)
+    if sampling.HasField("repetition_penalty"):
+        fields.above_zero("sampling.repetition_penalty", sampling.repetition_penalty, 10)
+    fields.count("sampling.logit_bias", len(sampling.logit_bias), MAX_BIASES)
+    fields.ids("sampling.logit_bias", sampling.logit_bias, ready.vocab_size)
+    for token, bias in sampling.logit_bias.items():
+        fields.between(f"sampling.logit_bias[{token}]", bias, -100, 100)
+
+
+def _check_stopping(fields: Fields, stopping: pb.Stopping, ready: Ready) -> None:
+    fields.duration("stopping.max_time", stopping, "max_time")
+    fields.count("stopping.stop_strings", len(stopping.stop_strings), MAX_STOP_STRINGS)
+    for index, stop in enumerate(stopping.stop_strings):
+        fields.bytes(f"stopping.stop_strings[{index}]", stop, MAX_STOP_BYTES, least=1)
+    fields.count("stopping.stop_token_ids", len(stopping.stop_token_ids), MAX_STOP_IDS)
+    fields.ids("stopping.stop_token_ids", stopping.stop_token_ids, ready.vocab_size)
+    most = stopping.max_tokens if stopping.HasField("max_tokens") else ready.context_tokens
+    fields.between("stopping.min_tokens", stopping.min_tokens, 0, most)
+
+
+def _check_rest(fields: Fields, request: pb.GenerateRequest) -> None:
+    for name in ("logprobs", "prompt_logprobs"):
+        fields.between(f"output.{name}", getattr(request.output, name), 0, MAX_LOGPROBS)
+    if request.HasField("request_id"):
+        fields.bytes("request_id", request.request_id, MAX_NAME_BYTES, least=1)
+    fields.bytes("tenant", request.tenant, MAX_NAME_BYTES)
+    fields.bytes("cache_salt", request.cache_salt, MAX_SALT_BYTES)
+    fields.between("priority", request.priority, 0, MAX_PRIORITY)
+    fields.duration("deadline", request, "deadline")
+    fields.duration("first_token_deadline", request, "first_token_deadline")

@@ -1,0 +1,32 @@
+"""Structured log on stderr: JSON for machines, colours for a terminal."""
+
+import logging
+import sys
+
+import structlog
+from structlog.typing import Processor
+
+from service.settings import Log
+
+
+def configure_logs(log: Log) -> None:
+    """Set up structlog for this process."""
+    console = log.format == "console" or (log.format == "auto" and sys.stderr.isatty())
+    tail: list[Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if console
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            *tail,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[log.level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,117 @@
+"""Takes requests in: judges, tokenises, finds them a place, and hands them to the engine.
+Everything that can be refused is refused here, before anything was sent."""
+
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from protos.walkway.v1 import inference_pb2 as pb
+from service.admission import Admission, Place
+from service.call import Call
+from service.errors import Unavailable
+from service.messages import Ready
+from service.requests import Arrival, Judged, judge
+from service.streams import Streams
+from service.text import TextStream
+from service.tokenising import Tokenising
+
+START_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What a call may take; seconds, None for no limit."""
+
+    request_timeout_s: float | None
+    queue_timeout_s: float | None
+
+
+class Reception:
+    """`ready` is what is known of the engine; an engine that died meanwhile refuses when a
+    request is submitted to it."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        admission: Admission,
+        grants: Grants,
+        clock: Callable[[], float],
+    ) -> None:
+        self.streams = streams
+        self.admission = admission
+        self._grants = grants
+        self._clock = clock
+        self._ids = itertools.count(1)
+        self._ready: Ready | None = None
+        self._tokenising: Tokenising | None = None
+
+    def learn(self, ready: Ready, tokenising: Tokenising) -> None:
+        """An engine serves, and this is how its texts become tokens."""
+        self._ready = ready
+        self._tokenising = tokenising
+
+    def model(self) -> tuple[Ready, Tokenising]:
+        """What is served. Raises Unavailable before the first engine serves and while the
+        server drains."""
+        self.streams.check_open()
+        if self._ready is None or self._tokenising is None:
+            raise Unavailable("the engine is starting", START_RETRY_S)
+        return self._ready, self._tokenising
+
+    async def take(self, request: pb.GenerateRequest, remaining_s: float | None) -> Call:
+        """A call that the engine was told of: from here on it must be closed. `remaining_s`
+        is what the caller's deadline leaves. Raises ServiceError for what is refused."""
+        now_s = self._clock()
+        arrival = Arrival(
+            at_s=now_s,
+            call_expires_s=None if remaining_s is None else now_s + remaining_s,
+            request_timeout_s=self._grants.request_timeout_s,
+            queue_timeout_s=self._grants.queue_timeout_s,
+        )
+        ready, tokenising = self.model()
+        judged = judge(request, ready)
+        place = self.admission.enter()
+        try:
+            prompt = await _tokens(judged, tokenising)
+            return self._submit(judged, prompt, arrival, place, tokenising)
+        except BaseException:
+            place.leave()
+            raise
+
+    def _submit(
+        self,
+        judged: Judged,
+        prompt: list[int],
+        arrival: Arrival,
+        place: Place,
+        tokenising: Tokenising,
+    ) -> Call:
+        submit = judged.fit(next(self._ids), prompt, arrival)
+        place.weigh(len(prompt))
+        answering = judged.answering
+        text = TextStream(
+            tokenising.tokenizer,
+            answering.stop_strings,
+            include_stop=answering.include_stop,
+            skip_special_tokens=answering.skip_special_tokens,
+            wants_text=answering.text,
+        )
+        stream = self.streams.submit(submit, judged.request_id, place.leave)
+        return Call(submit, answering, stream, self.streams, text, self._clock)
+
+
+async def _tokens(judged: Judged, tokenising: Tokenising) -> list[int]:
+    request = judged.request
+    match request.WhichOneof("prompt"):
+        case "token_ids":
+            return list(request.token_ids.ids)
+        case "chat":
+            return await chat_tokens(request.chat, tokenising)
+        case _:
+            return await tokenising.text(request.text)
+
+
+def chat_tokens(chat: pb.Chat, tokenising: Tokenising) -> Coroutine[Any, Any, list[int]]:
+    """Token ids of a conversation."""
+    return tokenising.chat([{"role": m.role, "content": m.content} for m in chat.messages])

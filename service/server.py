@@ -1,0 +1,101 @@
+"""The gRPC listener: options, address, health and reflection."""
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
+from grpc_reflection.v1alpha import reflection
+
+from protos.walkway.v1 import inference_pb2 as pb
+from service.settings import Server
+
+SERVICE = pb.DESCRIPTOR.services_by_name["InferenceService"].full_name
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+DEAD_PEER_PING_MS = 60_000
+DEAD_PEER_WAIT_MS = 20_000
+
+
+class PortTaken(Exception):
+    """An address cannot be listened on; one line for people."""
+
+
+class Health:
+    """The state that `grpc.health.v1` shows, for the server and for the service."""
+
+    def __init__(self) -> None:
+        self.servicer = health_aio.HealthServicer()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.show(False)
+
+    def show(self, serving: bool) -> None:
+        """A plain call, from anywhere on the event loop."""
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if serving else statuses.NOT_SERVING
+        for name in ("", SERVICE):
+            self._later(self.servicer.set(name, status))
+
+    def drain(self) -> None:
+        """NOT_SERVING from now on, whatever is shown later."""
+        self._later(self.servicer.enter_graceful_shutdown())
+
+    def _later(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def options(server: Server) -> list[tuple[str, int]]:
+    """Channel arguments. A ping more often than `keepalive_min_ping_s` counts as a strike,
+    and gRPC ends a connection with more than two; the names are those of
+    grpc/impl/channel_arg_names.h, an unknown one is ignored without a word."""
+    return [
+        ("grpc.max_receive_message_length", server.max_message_bytes),
+        ("grpc.max_send_message_length", server.max_message_bytes),
+        ("grpc.so_reuseport", 0),  # else a second server shares the port silently
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_ping_strikes", 2),
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            int(server.keepalive_min_ping_s * 1e3),
+        ),
+        # A client whose machine is gone says nothing: ask, and end its calls.
+        ("grpc.keepalive_time_ms", DEAD_PEER_PING_MS),
+        ("grpc.keepalive_timeout_ms", DEAD_PEER_WAIT_MS),
+    ]
+
+
+def make_server(settings: Server, health: Health) -> grpc.aio.Server:
+    """A server with health and reflection, not listening yet."""
+    server = grpc.aio.server(options=options(settings))
+    health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
+    return server
+
+
+def listen(server: grpc.aio.Server, host: str, port: int) -> int:
+    """Take the address and return the port. Raises PortTaken."""
+    _try_address(host, port)
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        return server.add_insecure_port(target)
+    except RuntimeError as error:
+        raise PortTaken(f"cannot listen on {target}: {error}") from error
+
+
+def _try_address(host: str, port: int) -> None:
+    """gRPC writes several lines of its own about an address that it cannot bind, and says
+    less than the system does: so look first."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        raise PortTaken(f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -1,0 +1,159 @@
+"""The methods of `InferenceService`: messages in, messages and statuses out."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+
+from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
+from service.call import Call, Part
+from service.errors import (
+    CODES,
+    Cancelled,
+    Internal,
+    InvalidArgument,
+    ServiceError,
+    Violation,
+    trailer_of,
+)
+from service.field_rules import check_chat
+from service.fields import Fields
+from service.reception import Reception, chat_tokens
+from service.records import Records
+from service.replies import model_info, stream_message, summary, whole_answer
+from service.requests import skips_special_tokens
+
+log = structlog.get_logger()
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Unary = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
+Streaming = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateStreamResponse]
+
+
+class InferenceServicer(pb_grpc.InferenceServiceServicer):
+    """Nothing is sent, initial metadata included, before a request was taken."""
+
+    def __init__(
+        self, reception: Reception, records: Records, max_message_bytes: int, version: str
+    ) -> None:
+        self._reception = reception
+        self._records = records
+        self._max_message_bytes = max_message_bytes
+        self._version = version
+
+    async def Generate(  # noqa: N802
+        self, request: pb.GenerateRequest, context: Unary
+    ) -> pb.GenerateResponse:
+        """The whole answer or an error."""
+        async with self._statuses(context), self._call(request, context) as call:
+            whole = Part()
+            while (part := await call.next()) is not None:
+                whole.add(part)
+            return whole_answer(whole, call)
+        raise AssertionError("a status was set above")
+
+    async def GenerateStream(  # noqa: N802
+        self, request: pb.GenerateRequest, context: Streaming
+    ) -> None:
+        """Deltas as they come, then the summary. After an error that follows deltas the
+        summary comes too, and then the status."""
+        async with self._statuses(context), self._call(request, context) as call:
+            try:
+                while (part := await call.next()) is not None:
+                    await context.write(stream_message(part, call.answering))
+            except ServiceError:
+                if call.times.first_token_s is not None:
+                    await context.write(pb.GenerateStreamResponse(summary=summary(call)))
+                raise
+            await context.write(pb.GenerateStreamResponse(summary=summary(call)))
+
+    async def Tokenize(  # noqa: N802
+        self,
+        request: pb.TokenizeRequest,
+        context: grpc.aio.ServicerContext[pb.TokenizeRequest, pb.TokenizeResponse],
+    ) -> pb.TokenizeResponse:
+        """What Generate would compute."""
+        async with self._statuses(context):
+            _, tokenising = self._reception.model()
+            place = self._reception.admission.enter()
+            try:
+                if request.WhichOneof("prompt") == "chat":
+                    fields = Fields()
+                    check_chat(fields, request.chat)
+                    fields.settle()
+                    ids = await chat_tokens(request.chat, tokenising)
+                elif request.HasField("text"):
+                    ids = await tokenising.text(request.text)
+                else:
+                    raise InvalidArgument([Violation("prompt", "neither text nor chat is set")])
+            finally:
+                place.leave()
+            return pb.TokenizeResponse(token_ids=ids)
+        raise AssertionError("a status was set above")
+
+    async def Detokenize(  # noqa: N802
+        self,
+        request: pb.DetokenizeRequest,
+        context: grpc.aio.ServicerContext[pb.DetokenizeRequest, pb.DetokenizeResponse],
+    ) -> pb.DetokenizeResponse:
+        """The text of token ids."""
+        async with self._statuses(context):
+            ready, tokenising = self._reception.model()
+            fields = Fields()
+            fields.ids("token_ids", request.token_ids, ready.vocab_size)
+            fields.settle()
+            skip = skips_special_tokens(request)
+            return pb.DetokenizeResponse(text=await tokenising.decode(request.token_ids, skip))
+        raise AssertionError("a status was set above")
+
+    async def GetModelInfo(  # noqa: N802
+        self,
+        request: pb.GetModelInfoRequest,
+        context: grpc.aio.ServicerContext[pb.GetModelInfoRequest, pb.GetModelInfoResponse],
+    ) -> pb.GetModelInfoResponse:
+        """What is served."""
+        async with self._statuses(context):
+            ready, tokenising = self._reception.model()
+            has_chat = tokenising.tokenizer.has_chat_template
+            return model_info(ready, has_chat, self._max_message_bytes, self._version)
+        raise AssertionError("a status was set above")
+
+    @asynccontextmanager
+    async def _call(
+        self, request: pb.GenerateRequest, context: Unary | Streaming
+    ) -> AsyncIterator[Call]:
+        """A request from being taken to its one clean-up, written down either way."""
+        try:
+            call = await self._reception.take(request, context.time_remaining())
+        except ServiceError as error:
+            self._records.refused(request, error)
+            raise
+        except asyncio.CancelledError:
+            self._records.refused(request, Cancelled("the caller left before it was taken"))
+            raise
+        try:
+            yield call
+        finally:
+            call.close()
+            self._records.ended(call)
+
+    @asynccontextmanager
+    async def _statuses(
+        self, context: grpc.aio.ServicerContext[Request, Response]
+    ) -> AsyncIterator[None]:
+        """Errors become statuses. `abort` raises, so it stands outside of every `except`."""
+        try:
+            yield
+            return
+        except ServiceError as error:
+            ended = error
+        except Exception as error:
+            log.error("handler_failed", exc_info=error)
+            ended = Internal("an error of the server's own, see its log")
+        await context.abort(CODES[type(ended)], str(ended), trailer_of(ended))

@@ -1,0 +1,250 @@
+"""The service as an operator meets it: settings, start, signals and exit codes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+import structlog
+
+from cli.serve import serve
+from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
+from service.config import ConfigError, load_settings
+from tests.wire import ask
+
+QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0"]
+START_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _no_log_settings_left() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen(1)
+        yield holder.getsockname()[1]
+
+
+class Running:
+    """`walkway serve` in a process of its own, with the toy."""
+
+    def __init__(self, *assignments: str) -> None:
+        command = [sys.executable, "-m", "cli.main", "serve"]
+        for assignment in [*QUIET, "log.format=json", *assignments]:
+            command += ["--set", assignment]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.started = self._until("serving")
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.started['port']}")
+        self.stub = InferenceServiceStub(self.channel)
+
+    def _until(self, event: str) -> dict[str, object]:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            found = json.loads(line)
+            if found["event"] == event:
+                return found
+        raise AssertionError(f"the service ended with {self.process.wait()}")
+
+    def ended(self, limit_s: float = 10.0) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=limit_s)
+        return self.process.returncode, errors
+
+    def engine_pid(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        for pid in map(int, children.read_text().split()):
+            if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text():
+                return pid
+        raise AssertionError("no engine process")
+
+
+@contextmanager
+def running(*assignments: str) -> Iterator[Running]:
+    service = Running(*assignments)
+    try:
+        yield service
+    finally:
+        service.channel.close()
+        service.process.kill()
+        service.process.communicate()
+
+
+def fails(capfd: pytest.CaptureFixture[str], *assignments: str) -> str:
+    """The one line of a service that does not start."""
+    assert serve(None, [*QUIET, *assignments]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("server.prot=1", "server.prot"),
+        ("sever.port=1", "sever"),
+        ("server.port=abc", "server.port"),
+        ("server.port=70000", "70000"),
+        ("engine.isolation=fork", "engine.isolation"),
+        ("nonsense", "group.field=value"),
+        ("model.source=/no/such/model", "/no/such/model"),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str], assignment: str, words: str
+) -> None:
+    assert words in fails(capfd, assignment)
+
+
+def test_an_occupied_port_is_one_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with taken_port() as port:
+        assert f"127.0.0.1:{port}" in fails(capfd, f"server.port={port}")
+        assert f"127.0.0.1:{port}" in fails(
+            capfd, "metrics.enabled=true", f"metrics.port={port}"
+        )
+
+
+def test_a_scheduler_that_does_not_exist_is_one_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert "sjf" in fails(capfd, "scheduler.name=sjf", "log.level=error")
+
+
+def test_settings_come_from_file_environment_and_command_line_the_last_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "walkway.toml"
+    file.write_text(
+        '[server]\nhost = "0.0.0.0"\nport = 1\ngrace_s = 1\n[scheduler.options]\na = 1\n'
+    )
+    monkeypatch.setenv("WALKWAY_CONFIG", str(file))
+    monkeypatch.setenv("WALKWAY_SERVER__PORT", "2")
+    monkeypatch.setenv("WALKWAY_SERVER__GRACE_S", "2")
+    settings = load_settings(None, ["server.grace_s=3", "scheduler.options.b=x"])
+    assert (settings.server.host, settings.server.port) == ("0.0.0.0", 2)
+    assert settings.server.grace_s == 3.0
+    assert settings.scheduler.options == {"a": 1, "b": "x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["WALKWAY_SERVR__PORT", "WALKWAY_SERVER__PRT", "WALKWAY_PORT", "WALKWAY_SERVER"]
+)
+def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(ConfigError):
+        load_settings()
+
+
+@pytest.mark.parametrize("text", ["[server]\nprot = 1\n", "[sever]\n", "port =", "port = 1\n"])
+def test_a_bad_config_file_is_an_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "walkway.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError):
+        load_settings(file)
+    with pytest.raises(ConfigError, match="No such file"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_the_front_end_and_the_client_do_without_torch() -> None:
+    code = (
+        "import sys, service.app, cli.asking, cli.dialogue, cli.info, cli.demo\n"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_calls_finish_and_exits_with_0(number: signal.Signals) -> None:
+    with running() as service:
+        call = service.stub.GenerateStream(ask(max_tokens=400))
+        next(call)
+        service.process.send_signal(number)
+        assert list(call)[-1].summary.usage.output_tokens == 400
+        assert service.ended()[0] == 0
+
+
+def test_what_outlives_the_grace_ends_with_a_status_and_exit_code_0() -> None:
+    with running("server.grace_s=0.2") as service:
+        call = service.stub.GenerateStream(ask(max_tokens=16_000))
+        next(call)
+        sent_s = time.monotonic()
+        service.process.send_signal(signal.SIGTERM)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert service.ended()[0] == 0
+        assert time.monotonic() - sent_s < 5
+
+
+def test_an_engine_that_is_lost_for_good_is_one_line_and_exit_code_1() -> None:
+    with running("engine.max_deaths=1") as service:
+        call = service.stub.GenerateStream(ask(max_tokens=16_000))
+        next(call)
+        os.kill(service.engine_pid(), signal.SIGKILL)
+        killed_s = time.monotonic()
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert time.monotonic() - killed_s < 1
+        code, errors = service.ended()
+        assert code == 1
+        assert errors.strip().splitlines()[-1].startswith("walkway: ")
+        assert "Traceback" not in errors
+
+
+def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None:
+    with running("metrics.enabled=true", "metrics.port=0") as service:
+        for name in ("model", "dtype", "attention", "attention_why", "scheduler", "kv_pages"):
+            assert service.started[name] is not None
+        service.stub.Generate(ask(tenant="someone", request_id="mine"))
+        url = f"http://127.0.0.1:{service.started['metrics_port']}/metrics"
+        with urllib.request.urlopen(url) as page:
+            text = page.read().decode()
+        assert "walkway_output_tokens_total 8.0" in text
+        assert 'walkway_requests_finished_total{finish="length"} 1.0' in text
+        service.process.send_signal(signal.SIGTERM)
+        _, errors = service.ended()
+        lines = [json.loads(line) for line in errors.splitlines()]
+        (ended,) = (line for line in lines if line["event"] == "request_ended")
+        assert (ended["request_id"], ended["tenant"]) == ("mine", "someone")
+        assert (ended["prompt_tokens"], ended["output_tokens"]) == (5, 8)
+        assert ended["total_s"] >= ended["ttft_s"] >= ended["queue_s"] >= 0
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+def test_the_demo_leaves_no_service_behind(number: signal.Signals | None) -> None:
+    command = [sys.executable, "-m", "cli.main", "demo", "--model", "toy"]
+    tokens = "10" if number is None else "60000"
+    demo = subprocess.Popen(
+        [*command, "--max-tokens", tokens, "--prompt", "x"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stderr
+    target = next(line for line in demo.stderr if line.startswith("serving at")).split()[2]
+    if number is not None:
+        demo.send_signal(number)
+    answer, errors = demo.communicate(timeout=START_S)
+    assert demo.returncode in ((0,) if number is None else (0, 130))
+    if number is None:
+        assert answer.strip()
+        assert "output tokens" in errors
+    host, port = target.split(":")
+    with socket.socket() as probe:
+        assert probe.connect_ex((host, int(port))) != 0

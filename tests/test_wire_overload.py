@@ -1,0 +1,163 @@
+"""Queues, limits and clients that leave, over a real channel."""
+
+import asyncio
+import random
+import time
+
+import grpc
+
+from models.toy import ToyTokenizer
+from protos.walkway.v1 import inference_pb2 as pb
+from service.messages import RequestEvent
+from service.streams import Streams
+from tests.cores import make_submit
+from tests.wire import (
+    ask,
+    collect,
+    first_message,
+    retry_s,
+    serving,
+    status_of,
+    toy_build,
+)
+
+Code = grpc.StatusCode
+
+
+async def test_every_call_above_the_queue_is_answered_with_a_time_to_retry() -> None:
+    async with serving(
+        toy_build(step_s=0.005),
+        server={"max_waiting_requests": 3},
+        engine={"max_rows": 1},
+    ) as wire:
+        calls = [wire.stub.Generate(ask(max_tokens=4)) for _ in range(30)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [a for a in answers if isinstance(a, grpc.aio.AioRpcError)]
+        assert 3 <= len(answers) - len(refused) <= 6
+        assert {r.code() for r in refused} == {Code.RESOURCE_EXHAUSTED}
+        assert all(retry_s(r) > 0 for r in refused)
+        assert wire.gauge("requests_refused_total", code="RESOURCE_EXHAUSTED") == len(refused)
+        assert (wire.service.admission.requests, wire.service.admission.tokens) == (0, 0)
+
+
+async def test_prompts_that_wait_are_bounded_in_tokens() -> None:
+    async with serving(
+        toy_build(step_s=0.01), server={"max_waiting_tokens": 50}, engine={"max_rows": 1}
+    ) as wire:
+        running = wire.stub.GenerateStream(ask(max_tokens=1000))
+        await first_message(running)
+        waiting = asyncio.create_task(collect(wire.stub.GenerateStream(ask("x" * 40))))
+        await wire.until(lambda: wire.service.admission.tokens == 40)
+        error = await status_of(wire.stub.Generate(ask("x" * 11)))
+        assert error.code() is Code.RESOURCE_EXHAUSTED
+        assert "50" in (error.details() or "")
+        running.cancel()
+        await waiting
+        await wire.settled()
+
+
+async def test_a_call_that_waits_too_long_is_refused() -> None:
+    async with serving(
+        toy_build(step_s=0.01), server={"queue_timeout_s": 0.1}, engine={"max_rows": 1}
+    ) as wire:
+        running = wire.stub.GenerateStream(ask(max_tokens=1000))
+        await first_message(running)
+        error = await status_of(wire.stub.Generate(ask()))
+        assert error.code() is Code.RESOURCE_EXHAUSTED
+        assert retry_s(error) > 0
+        running.cancel()
+        await wire.settled()
+
+
+async def test_a_request_id_is_taken_while_its_stream_is_open_and_free_afterwards() -> None:
+    async with serving() as wire:
+        open_ = wire.stub.GenerateStream(ask(max_tokens=3000, request_id="mine"))
+        await first_message(open_)
+        error = await status_of(wire.stub.Generate(ask(request_id="mine")))
+        assert error.code() is Code.ALREADY_EXISTS
+        open_.cancel()
+        await wire.settled()
+        assert (await wire.stub.Generate(ask(request_id="mine"))).summary.request_id == "mine"
+
+
+async def test_a_client_that_leaves_gives_its_pages_back() -> None:
+    async with serving(toy_build(step_s=0.005)) as wire:
+        call = wire.stub.GenerateStream(ask(max_tokens=4000))
+        await first_message(call)
+        call.cancel()
+        left_s = time.monotonic()
+        await wire.settled()
+        assert time.monotonic() - left_s < 0.5
+        assert wire.gauge("requests_finished_total", finish="cancelled") == 1
+
+
+async def test_clients_that_leave_at_any_moment_leave_nothing_behind() -> None:
+    rng = random.Random(1)
+    async with serving(toy_build(step_s=0.001), engine={"max_rows": 4}) as wire:
+
+        async def leave() -> None:
+            call = wire.stub.GenerateStream(ask(max_tokens=500))
+            await asyncio.sleep(rng.random() * 0.2)
+            call.cancel()
+
+        await asyncio.gather(*(leave() for _ in range(60)))
+        await wire.settled()
+        await wire.until(lambda: len(wire.service.streams) == 0)
+        assert (wire.service.admission.requests, wire.service.admission.tokens) == (0, 0)
+        assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
+
+
+async def test_the_callers_deadline_ends_the_work() -> None:
+    async with serving(toy_build(step_s=0.005)) as wire:
+        error = await status_of(wire.stub.Generate(ask(max_tokens=4000), timeout=0.1))
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        await wire.settled()
+
+
+async def test_the_servers_time_limit_ends_a_stream_with_what_it_cost() -> None:
+    async with serving(toy_build(step_s=0.005), server={"request_timeout_s": 0.2}) as wire:
+        request = ask(max_tokens=4000, output=pb.Output(token_ids=True))
+        call = wire.stub.GenerateStream(request)
+        messages: list[pb.GenerateStreamResponse] = []
+        error = await status_of(collect(call, messages))
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        assert "0.200 s" in (error.details() or "")
+        summary = messages[-1].summary
+        assert summary.finish_reason == pb.FINISH_REASON_TIMEOUT
+        assert 0 < summary.usage.output_tokens == sum(len(m.token_ids) for m in messages)
+        await wire.settled()
+
+
+async def test_the_callers_own_time_makes_what_there_is_the_answer() -> None:
+    async with serving(toy_build(step_s=0.005)) as wire:
+        stopping = pb.Stopping()
+        stopping.max_time.FromMilliseconds(100)
+        answer = await wire.stub.Generate(ask(max_tokens=4000, stopping=stopping))
+        assert answer.summary.finish_reason == pb.FINISH_REASON_DEADLINE
+        assert 0 < len(answer.text) <= answer.summary.usage.output_tokens < 40
+
+
+async def test_tokenising_a_long_prompt_holds_up_nobody() -> None:
+    class Slow(ToyTokenizer):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            if text.startswith("slow"):
+                time.sleep(0.5)
+            return super().encode(text)
+
+    async with serving(tokenizer=Slow()) as wire:
+        slow = asyncio.create_task(collect(wire.stub.GenerateStream(ask("slow"))))
+        start_s = time.monotonic()
+        await wire.stub.Generate(ask())
+        assert time.monotonic() - start_s < 0.3
+        assert len(await slow) > 1
+
+
+async def test_a_reader_that_lags_gets_fewer_and_larger_messages() -> None:
+    sent: list[object] = []
+    streams = Streams(sent.append)
+    submit = make_submit(1)
+    stream = streams.submit(submit, "one", lambda: None)
+    for token in range(5):
+        stream.push(RequestEvent(1, tokens=[token]))
+    assert (await stream.take()).tokens == [0, 1, 2, 3, 4]
+    assert sent == [submit]
