@@ -50,6 +50,9 @@ class EngineSpec:
 
 def process_main(spec: EngineSpec) -> None:
     """Entry of the engine's own process, which never outlives the front end."""
+    # Before torch loads its OpenMP: threads that spin between two products would take the
+    # front end's core, and on a busy machine each other's.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     configure_logs(spec.settings.log)
     run_engine(spec)

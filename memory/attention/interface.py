@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from memory.kernels.interface import LayerOps
+
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
@@ -46,12 +48,29 @@ class StepMeta:
     num_decodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """A layer's rotary embedding. `table` float32 [positions, head_dim], cosines first, for
+    the halves of a head as coordinates; before it, where given, the RMS norm of each head of
+    queries and keys: `q_norm`, `k_norm` [head_dim] in the model's dtype, `eps`."""
+
+    table: Tensor
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+    eps: float = 1e-6
+
+
 class AttentionBackend(Protocol):
     """Paged attention and the pool's layout. A pool holds
-    [pages, layers, 2, page_size, kv_heads, head_dim] in whatever order is fastest."""
+    [pages, layers, 2, page_size, kv_heads, head_dim] in whatever order is fastest, pages in
+    front."""
 
     name: str
     spec: KVSpec
+
+    @property
+    def ops(self) -> LayerOps:
+        """The layer kernels that go with it."""
 
     def alloc_pool(self, num_pages: int) -> Tensor:
         """Allocate and own the device pool, zero-filled."""
@@ -64,6 +83,13 @@ class AttentionBackend(Protocol):
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store k, v [tokens, kv_heads, head_dim] into `meta.slots`."""
+
+    def rope_write(
+        self, layer: int, qkv: Tensor, positions: Tensor, rotation: Rotation
+    ) -> Tensor:
+        """Split qkv [tokens, (q_heads + 2 * kv_heads) * head_dim], rotate queries and keys
+        to `positions` (int64 [tokens]), store keys and values into `meta.slots` and return
+        the queries [tokens, q_heads, head_dim]."""
 
     def run(self, layer: int, q: Tensor, out: Tensor) -> None:
         """q, out [tokens, q_heads, head_dim]; causal, aligned to the end of the row;

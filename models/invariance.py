@@ -1,0 +1,61 @@
+"""Start-up check that a row's product does not depend on the rows beside it.
+
+Bit-equal answers across batch sizes, chunks and preemptions rest on this. It is a property
+of the matrix kernels on a kind of CPU, not a law, so it is measured for every shape of
+weight, and the row padding that makes it hold is set.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from models.linear import Linear, RowPadding
+
+ROWS = (1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 65, 128, 257)
+"""Batch sizes tried against a product's own largest."""
+
+PADDINGS = (
+    RowPadding(),
+    RowPadding(least=2),
+    RowPadding(multiple=4),
+    RowPadding(multiple=8),
+    RowPadding(multiple=16),
+    RowPadding(multiple=32),
+)
+"""Cheapest first."""
+
+
+def make_invariant(linears: Sequence[Linear]) -> str | None:
+    """Set the cheapest padding that makes each product independent of its batch. Returns
+    None if all are, else which is not, for people.
+
+    Products of one shape share a kernel, so one of each shape is measured.
+    """
+    found: dict[tuple[int, int, bool, torch.dtype], RowPadding | None] = {}
+    for linear in linears:
+        key = (linear.in_features, linear.out_features, linear.has_bias, linear.dtype)
+        if key not in found:
+            found[key] = _padding(linear)
+        linear.padding = found[key] or RowPadding()
+    faults = [key for key, padding in found.items() if padding is None]
+    if not faults:
+        return None
+    return f"products of {faults[0][0]} x {faults[0][1]} depend on their batch on this machine"
+
+
+def _padding(linear: Linear) -> RowPadding | None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(linear.max_rows, linear.in_features, generator=generator).to(linear.dtype)
+    for padding in PADDINGS:
+        linear.padding = padding
+        if _holds(linear, x):
+            return padding
+    return None
+
+
+def _holds(linear: Linear, x: Tensor) -> bool:
+    """Every row equal to its result in the largest batch, also at another place in it."""
+    whole = linear(x)
+    # Cut from the end: the first row of each try was elsewhere in the whole.
+    return all(torch.equal(linear(x[-n:]), whole[-n:]) for n in ROWS if n < len(x))

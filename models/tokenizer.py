@@ -1,0 +1,157 @@
+"""Text to token ids and back, and chat messages to a prompt by the model's own template.
+
+For the front end: torch and transformers, which take seconds to import, stay out.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tokenizers import Tokenizer as Encoder
+
+from models.chat_template import ChatTemplate
+from models.config import eos_ids, read_json
+from models.errors import ModelError
+from models.gguf_config import gguf_eos_ids
+from models.gguf_file import GgufFile, read_gguf
+from models.gguf_tokenizer import encoder_from_gguf
+from models.source import model_path
+
+_SPECIAL = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
+
+
+class Tokenizer(Protocol):
+    """What the front end asks of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def has_chat_template(self) -> bool: ...
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
+
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> list[int]: ...
+
+
+class ModelTokenizer:
+    """A model's tokenizer. Safe to use from several threads."""
+
+    def __init__(
+        self, encoder: Encoder, template: ChatTemplate, eos: tuple[int, ...], bos: int | None
+    ) -> None:
+        self._encoder = encoder
+        self._template = template
+        self.vocab_size: int = encoder.get_vocab_size(with_added_tokens=True)
+        self.eos_ids = eos
+        self.bos_id = bos
+        self.special_ids = frozenset(
+            i for i, token in encoder.get_added_tokens_decoder().items() if token.special
+        )
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` works; it raises NoChatTemplate with the reason otherwise."""
+        return self._template.fault is None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids; with the beginning-of-sequence token where the model's tokenizer adds
+        one."""
+        ids: list[int] = self._encoder.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text; bytes that make no character become U+FFFD."""
+        text: str = self._encoder.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+    ) -> list[int]:
+        """Prompt ids of a conversation. The template alone decides on the beginning of
+        sequence; one that writes it twice is corrected. Raises ChatTemplateError."""
+        text = self._template.render(messages, add_generation_prompt)
+        ids = self.encode(text, add_special_tokens=False)
+        while self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]:
+            del ids[0]
+        return ids
+
+
+def load_tokenizer(source: str) -> ModelTokenizer:
+    """The tokenizer of `default`, a folder, a .gguf file or a hub id. ModelError where there
+    is none that can be read."""
+    path = model_path(source)
+    return _of_gguf(path) if path.is_file() else _of_folder(path)
+
+
+def _of_folder(folder: Path) -> ModelTokenizer:
+    encoder = _read_encoder(folder / "tokenizer.json")
+    config = folder / "tokenizer_config.json"
+    raw = read_json(config) if config.exists() else {}
+    special = {f"{name}_token": _content(raw.get(f"{name}_token")) for name in _SPECIAL}
+    known = {name: token for name, token in special.items() if token is not None}
+    bos = known.get("bos_token")
+    return ModelTokenizer(
+        encoder,
+        ChatTemplate(_template_source(folder, raw), known),
+        eos_ids(read_json(folder / "config.json"), folder),
+        None if bos is None else encoder.token_to_id(bos),
+    )
+
+
+def _read_encoder(path: Path) -> Encoder:
+    if not path.exists():
+        raise ModelError(f"{path} is missing: only fast tokenizers are read")
+    try:
+        return Encoder.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _content(token: object) -> str | None:
+    value = token.get("content") if isinstance(token, dict) else token
+    return value if isinstance(value, str) else None
+
+
+def _template_source(folder: Path, raw: Mapping[str, object]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    found = raw.get("chat_template")
+    if isinstance(found, list):
+        named = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _of_gguf(path: Path) -> ModelTokenizer:
+    file = read_gguf(path)
+    beside = path.with_name("tokenizer.json")
+    encoder = _read_encoder(beside) if beside.exists() else encoder_from_gguf(file)
+    template = file.metadata.get("tokenizer.chat_template")
+    source = template if isinstance(template, str) else None
+    bos = file.metadata.get("tokenizer.ggml.bos_token_id")
+    return ModelTokenizer(
+        encoder,
+        ChatTemplate(source, _gguf_special(file)),
+        gguf_eos_ids(file),
+        bos if isinstance(bos, int) else None,
+    )
+
+
+def _gguf_special(file: GgufFile) -> dict[str, str]:
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    found: dict[str, str] = {}
+    for name, key in names.items():
+        token = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(tokens, list) and isinstance(token, int):
+            found[f"{name}_token"] = str(tokens[token])
+    return found

@@ -1,0 +1,76 @@
+"""Tensors of a model by their Hugging Face names, from a folder of safetensors.
+
+Only safetensors are read: a pickle may run code, so `.bin` and `.pt` files are refused.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from models.config import read_json
+from models.errors import ModelError
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TensorSource(Protocol):
+    """Where a model's tensors come from."""
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor `name` (Hugging Face's name, `model.` included), floating point, row
+        major, of exactly this shape; ModelError names a missing or misshapen one."""
+
+
+def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor itself if it has the shape and a dtype that can be served."""
+    if tuple(tensor.shape) != shape:
+        raise ModelError(
+            f"tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}"
+        )
+    if tensor.dtype not in FLOATS:
+        raise ModelError(
+            f"tensor {name} is {tensor.dtype}; supported: float32, float16, bfloat16"
+        )
+    return tensor
+
+
+class SafetensorsFolder:
+    """A folder with one or many `*.safetensors`, with or without an index file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = _files_by_tensor(folder)
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        path = self._files.get(name)
+        if path is None:
+            raise ModelError(f"tensor {name} is missing")
+        with _opened(path) as file:
+            return check_tensor(name, file.get_tensor(name), shape)
+
+
+def _files_by_tensor(folder: Path) -> Mapping[str, Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict):
+            raise ModelError(f"{index} has no weight_map")
+        return {str(name): folder / str(file) for name, file in names.items()}
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"{folder} has no *.safetensors (other formats are not read)")
+    found: dict[str, Path] = {}
+    for path in files:
+        with _opened(path) as file:
+            found.update(dict.fromkeys(file.keys(), path))
+    return found
+
+
+def _opened(path: Path) -> safe_open:
+    try:
+        return safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot read {path}: {error}") from error

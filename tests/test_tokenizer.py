@@ -1,0 +1,203 @@
+"""Text to ids and back: folders, GGUF files and chat templates, against transformers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gguf import GGUFWriter
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
+
+from models.chat_template import ChatTemplateError, NoChatTemplate
+from models.errors import ModelError
+from models.tokenizer import ModelTokenizer, load_tokenizer
+
+TEXT = "Hello  world 1234 and\n\n\tdéjà vu 日本語 😀👩‍👩‍👧 it's WE'RE x=f(1)\r\n  end "
+SPECIAL = ["<s>", "</s>", "<|im_end|>"]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}\n"
+    "{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}\n"
+    "[{{ m.role }}]{% generation %}{{ m.content | tojson }}{% endgeneration %}"
+    "{% if loop.index > 9 %}{% break %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+CHAT = [{"role": "user", "content": "hi <b>é"}, {"role": "assistant", "content": "yo"}]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Tokenizer:
+    """A byte-level BPE, trained on `TEXT`."""
+    trained = Tokenizer(BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    trained.train_from_iterator([TEXT, "\t\t\t7 and 77 and 777"] * 3, trainer)
+    return trained
+
+
+def folder(encoder: Tokenizer, path: Path, template: str | None = TEMPLATE) -> Path:
+    path.mkdir(exist_ok=True)
+    encoder.save(str(path / "tokenizer.json"))
+    (path / "config.json").write_text('{"eos_token_id": 1}')
+    config = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": template}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path
+
+
+def gguf_file(encoder: Tokenizer, path: Path, rule: str = "gpt-2") -> Path:
+    vocabulary = encoder.get_vocab()
+    merges = json.loads(encoder.to_str())["model"]["merges"]
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(rule)
+    writer.add_token_list(sorted(vocabulary, key=lambda token: vocabulary[token]))
+    writer.add_token_merges([" ".join(pair) for pair in merges])
+    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(vocabulary) - len(SPECIAL)))
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template(TEMPLATE)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def chatting(encoder: Tokenizer, path: Path, template: str | None) -> ModelTokenizer:
+    return load_tokenizer(str(folder(encoder, path / "m", template)))
+
+
+def test_the_front_end_loads_a_tokenizer_without_torch(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    source = folder(encoder, tmp_path / "m")
+    code = (
+        "import sys; from models.tokenizer import load_tokenizer; "
+        f"load_tokenizer({str(source)!r}).encode('a'); "
+        "print([m for m in ('torch', 'transformers', 'gguf') if m in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+def test_text_comes_back_as_it_went_in(encoder: Tokenizer, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(folder(encoder, tmp_path / "m")))
+    ids = tokenizer.encode(TEXT + "</s>")
+    assert tokenizer.decode(ids) == TEXT
+    assert tokenizer.decode(ids, skip_special_tokens=False) == TEXT + "</s>"
+    assert tokenizer.special_ids == {0, 1, 2}
+    assert (tokenizer.eos_ids, tokenizer.bos_id) == ((1,), 0)
+    assert tokenizer.vocab_size == encoder.get_vocab_size()
+
+
+@pytest.mark.parametrize("generating", [True, False])
+def test_chat_prompts_are_those_of_transformers(
+    encoder: Tokenizer, tmp_path: Path, generating: bool
+) -> None:
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=encoder, bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE
+    )
+    expected = theirs.apply_chat_template(CHAT, add_generation_prompt=generating)["input_ids"]
+    ours = (folder(encoder, tmp_path / "m"), gguf_file(encoder, tmp_path / "m.gguf"))
+    for source in ours:
+        assert load_tokenizer(str(source)).chat(CHAT, generating) == expected
+
+
+def test_a_model_without_a_template_says_so_when_asked(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer = chatting(encoder, tmp_path, None)
+    assert not tokenizer.has_chat_template
+    with pytest.raises(NoChatTemplate, match="no chat template"):
+        tokenizer.chat(CHAT)
+
+
+def test_a_broken_template_says_so_when_asked(encoder: Tokenizer, tmp_path: Path) -> None:
+    tokenizer = chatting(encoder, tmp_path, "{% if %}")
+    assert not tokenizer.has_chat_template
+    with pytest.raises(NoChatTemplate, match="broken"):
+        tokenizer.chat(CHAT)
+
+
+def test_what_a_template_complains_of_reaches_the_caller(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(ChatTemplateError, match="no tools here"):
+        chatting(encoder, tmp_path, TEMPLATE).chat([{"role": "tool", "content": ""}])
+
+
+def test_a_template_cannot_leave_its_sandbox(encoder: Tokenizer, tmp_path: Path) -> None:
+    spy = "{{ messages.__class__.__base__.__subclasses__() }}"
+    with pytest.raises(ChatTemplateError, match="unsafe"):
+        chatting(encoder, tmp_path, spy).chat(CHAT)
+
+
+def test_a_second_beginning_of_sequence_is_taken_out(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer = chatting(encoder, tmp_path, "{{ bos_token }}{{ bos_token }}x")
+    assert tokenizer.chat(CHAT) == [0, *tokenizer.encode("x")]
+
+
+def test_the_named_template_called_default_is_used(encoder: Tokenizer, tmp_path: Path) -> None:
+    path = folder(encoder, tmp_path / "m")
+    named = [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    tokenizer = load_tokenizer(str(path))
+    assert tokenizer.chat(CHAT) == tokenizer.encode("d")
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "words"),
+    [
+        ("gpt-2", "\t\t7 77a", ["\t", "\t", "7", " 77", "a"]),
+        ("smollm", "\t\t7 77a", ["\t\t", "7", " ", "7", "7", "a"]),
+        ("llama-bpe", "a12345 IT'S", ["a", "123", "45", " IT", "'S"]),
+        ("qwen2", "a123 IT's", ["a", "1", "2", "3", " IT", "'s"]),
+    ],
+)
+def test_a_gguf_file_names_the_rule_that_cuts_words(
+    encoder: Tokenizer, tmp_path: Path, rule: str, text: str, words: list[str]
+) -> None:
+    from models.gguf_file import read_gguf
+    from models.gguf_tokenizer import encoder_from_gguf
+
+    rebuilt = encoder_from_gguf(read_gguf(gguf_file(encoder, tmp_path / "m.gguf", rule)))
+    cut = rebuilt.pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in cut] == words
+
+
+def test_llama3_files_begin_with_their_token(encoder: Tokenizer, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(gguf_file(encoder, tmp_path / "m.gguf", "llama-bpe")))
+    assert tokenizer.encode("a")[0] == 0
+    assert tokenizer.encode("a", add_special_tokens=False)[0] != 0
+
+
+def test_a_tokenizer_that_cannot_be_rebuilt_may_lie_beside_the_file(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    path = gguf_file(encoder, tmp_path / "m.gguf", "exotic")
+    with pytest.raises(ModelError, match=r"exotic.*tokenizer\.json beside"):
+        load_tokenizer(str(path))
+    encoder.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(path)).decode(encoder.encode(TEXT).ids) == TEXT
+
+
+def test_a_folder_without_a_fast_tokenizer_is_one_line(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    path = folder(encoder, tmp_path / "m")
+    (path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="cannot read"):
+        load_tokenizer(str(path))
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="is missing"):
+        load_tokenizer(str(path))
