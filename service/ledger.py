@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from models.batch import RowResult, StepResult
 from schedulers.interface import Served
-from service.messages import Finish, RequestEvent, StepStats
+from service.messages import Finish, Receipt, RequestEvent, StepStats
 from service.request import Request
 
 
@@ -66,6 +66,7 @@ class Ledger:
         """A request that never came in."""
         event = self._event(id)
         event.finish, event.detail = Finish.FAILED, detail
+        event.receipt = Receipt(0.0, 0, 0, 0, 0)
 
     def take(self) -> tuple[list[RequestEvent], StepStats]:
         """Everything since the last call."""

@@ -110,10 +110,10 @@ class Wire:
 
 
 def make_settings(**groups: dict[str, Any]) -> Settings:
-    quiet = {
+    quiet: dict[str, Any] = {
         "server": {"port": 0, "grace_s": 5.0} | groups.pop("server", {}),
         "engine": {"isolation": "inline"} | groups.pop("engine", {}),
-        "model": {"source": "toy"},
+        "model": {"source": "toy"} | groups.pop("model", {}),
         "metrics": {"enabled": False},
     }
     return Settings(**(quiet | groups))

@@ -1,0 +1,190 @@
+"""The default model against transformers, float32, token for token.
+
+transformers scores our own sequences (one forward pass a prompt): a token of ours that is
+not its first choice counts as a difference unless its first two choices are closer than
+1e-4. Since each token is judged after the same prefix, agreement everywhere means that both
+would have generated the same text.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+import torch
+
+from models.batch import Sampling, TokenLogprob
+from models.fetch import default_model
+from models.load import Loaded, LoadOptions, load
+from models.runner import TorchRunner
+from models.tokenizer import load_tokenizer
+from service.core import Core
+from service.messages import Limits, Submit
+from tests.cores import make_core, run, step_once
+
+TIE = 1e-4
+TOKENS = 64
+TEXTS = (
+    "The capital of France is",
+    "Once upon a time there was a",
+    "def fibonacci(n):\n    ",
+    "Water boils at",
+    "1, 2, 3, 4, 5,",
+    "Dear Sir or Madam,",
+    "The quick brown fox",
+    "In 1969, people first",
+    "Photosynthesis is the process by which",
+    "SELECT name, age FROM",
+    "To be, or not to be:",
+    "Ingredients: two eggs, a cup of flour,",
+    "The derivative of x squared is",
+    "My favourite colour is",
+    "E = mc",
+    "The rain in Spain",
+    "A list of planets: Mercury, Venus,",
+    "Roses are red,",
+    "import numpy as np\n\ndef softmax(x):\n",
+    "Die Hauptstadt von Deutschland ist",
+)
+
+
+@cache
+def prompts() -> list[list[int]]:
+    """Of 5 to 50 tokens, so that rows differ and pages fill at different steps."""
+    tokenizer = load_tokenizer("default")
+    ids = [tokenizer.encode(text) for text in TEXTS]
+    return [(own * 8)[: 5 + 5 * (i % 10)] if i % 2 else own for i, own in enumerate(ids)]
+
+
+@cache
+def oracle() -> torch.nn.Module:
+    """transformers' own reading of the same GGUF file."""
+    from transformers import AutoModelForCausalLM
+
+    path = default_model()
+    return AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32
+    ).eval()
+
+
+@cache
+def runner(dtype: str = "fp32", attention: str = "cpu", page_size: int = 16) -> Loaded:
+    """The model over a pool of 1024 pages of 16 tokens, or as many tokens."""
+    options = LoadOptions("default", dtype, attention, page_size, num_pages=16384 // page_size)
+    return load(options)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run may differ in from batch 20, page 16, chunk 512, cold cache, `cpu`."""
+
+    dtype: str = "fp32"
+    attention: str = "cpu"
+    page_size: int = 16
+    chunk: int = 512
+    pages: int | None = None
+
+    def engine(self) -> tuple[Core, TorchRunner]:
+        """A core with a cold cache of its own."""
+        loaded = runner(self.dtype, self.attention, self.page_size)
+        pages = self.pages or loaded.num_pages - 1
+        core = make_core(pages, self.page_size, rows=20, budget=self.chunk, audit=None)
+        return core, loaded.runner
+
+
+def submit(id: int, prompt: list[int], tokens: int, sampling: Sampling = Sampling()) -> Submit:  # noqa: B008
+    return Submit(id, prompt, sampling, Limits(tokens), arrival_s=0.0)
+
+
+def greedy(setting: Setting, which: range = range(20), rounds: int = 1) -> list[list[int]]:
+    """What the engine says to each prompt, all together (in the last of the rounds)."""
+    core, model = setting.engine()
+    for _ in range(rounds):
+        for i in which:
+            core.submit(submit(i, prompts()[i], TOKENS))
+        answers = run(core, model, steps=5000)
+    if rounds > 1:
+        long = [i for i in which if len(prompts()[i]) > setting.page_size]
+        assert all(answers.last[i].receipt.cached_tokens for i in long)
+    return [answers.tokens[i] for i in which]
+
+
+@cache
+def plain() -> list[list[int]]:
+    """The answers that every other setting must repeat."""
+    return greedy(Setting())
+
+
+def differences(which: range, outputs: list[list[int]]) -> list[str]:
+    """Where transformers would have said something else."""
+    found = []
+    for i, output in zip(which, outputs, strict=True):
+        assert len(output) == TOKENS
+        ids = torch.tensor([prompts()[i] + output])
+        with torch.inference_mode():
+            logits = oracle()(ids).logits[0, len(prompts()[i]) - 1 : -1]
+        best, second = logits.topk(2).values.T
+        wrong = (logits.argmax(-1) != ids[0, -TOKENS:]) & (best - second >= TIE)
+        found += [f"prompt {i}, token {at}" for at in wrong.nonzero().flatten().tolist()]
+    return found
+
+
+def test_greedy_tokens_are_those_of_transformers() -> None:
+    assert differences(range(20), plain()) == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        Setting(page_size=1),
+        Setting(page_size=64),
+        Setting(chunk=7),
+        Setting(attention="reference"),
+    ],
+    ids=["page 1", "page 64", "chunk 7", "reference"],
+)
+def test_one_changed_setting_changes_no_token(setting: Setting) -> None:
+    outputs = greedy(setting)
+    if outputs != plain():
+        assert differences(range(20), outputs) == []
+
+
+def test_a_warm_cache_changes_no_token() -> None:
+    assert greedy(Setting(), rounds=2) == plain()
+
+
+def test_alone_a_prompt_gets_the_same_tokens() -> None:
+    for i in range(0, 20, 4):
+        assert greedy(Setting(), range(i, i + 1)) == [plain()[i]]
+
+
+def test_preempted_requests_get_the_same_tokens() -> None:
+    assert greedy(Setting(pages=40)) == plain()
+
+
+def numbers(setting: Setting, which: range) -> list[list[TokenLogprob]]:
+    """Log-probabilities of 24 tokens and of the prompt, with alternatives: equal only when
+    the logits behind them are equal to the bit."""
+    core, model = setting.engine()
+    found: dict[int, list[TokenLogprob]] = {i: [] for i in which}
+    for i in which:
+        core.submit(submit(i, prompts()[i], 24, Sampling(logprobs=3, prompt_logprobs=1)))
+    while core.has_work:
+        step_once(core, model)
+        for event in core.take_events()[0]:
+            found[event.id] += [*event.prompt_logprobs, *event.logprobs]
+    return [found[i] for i in which]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_logits_are_equal_to_the_bit_whatever_the_batch_did(dtype: str) -> None:
+    """Batch, chunk, page size, preemption; the prefix cache comes in where a preempted
+    request finds its own pages again."""
+    if not runner(dtype).batch_invariant:
+        pytest.skip("the products of this CPU depend on the batch")
+    which = range(12)
+    together = numbers(Setting(dtype), which)
+    assert numbers(Setting(dtype, chunk=7), which) == together
+    assert numbers(Setting(dtype, pages=30), which) == together
+    assert numbers(Setting(dtype, page_size=1), which) == together
+    for i in (0, 5, 11):
+        assert numbers(Setting(dtype), range(i, i + 1)) == [together[i]]
