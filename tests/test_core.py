@@ -218,7 +218,7 @@ def test_prompt_log_probabilities_come_once_and_whole_despite_cache_and_preempti
             assert sent == list(range(1, 7))
 
 
-def test_what_the_cache_may_serve_grows_with_what_was_sent_though_nothing_else_changed() -> None:
+def test_what_the_cache_may_serve_grows_with_what_was_sent() -> None:
     """Prompt log-probabilities are owed from the start, sent in part, then preempted."""
     plans = [
         lambda snap: Plan({1: 4}),

@@ -56,7 +56,7 @@ def judged(
 
     def ask(snap: Snapshot) -> Plan:
         if len(snap.running) < running:
-            return Plan({id: 3 for id in snap.waiting}, {})
+            return Plan(dict.fromkeys(snap.waiting, 3), {})
         plan = answer(snap)
         found.extend(violations(snap, plan))
         return FCFS(FCFSOptions()).plan(snap)
