@@ -4,8 +4,9 @@ A row's result has the same bits whatever its batch mates, chunks, page size and
 kernel goes over blocks of 16 absolute positions and never splits a row's context.
 
 The pool is [pages, layers, 2, kv_heads, page_size, head_dim]. A head's part of a page is one
-piece: against heads innermost a decode step over all layers takes a fifth to a third less.
-Layers in front of pages were no faster, and with pages in front a page is one copy.
+piece: against heads next to each other in a position, a decode step over all layers of the
+default model takes a quarter less time in float32 and half in bfloat16. Layers in front of
+pages were no faster, and with pages in front a page is one copy.
 """
 
 import ctypes
