@@ -304,16 +304,20 @@ def test_without_the_extra_a_command_says_so_and_exits_2(
 
 
 ENGINE = """
-import os, sys
+import os, sys, time
 from bench.samples import Answer
 from bench.turns import named, own_stdout, take_turns
 say = own_stdout()
+time.sleep(0.3 if sys.argv[1] == "fast" else 0)
+ready_s = time.monotonic()
 print("noise on standard output")
 os.write(1, b"noise of a C library\\n")
 def run(jobs, at_once):
     tokens = 2 if sys.argv[1] == "fast" else 1
     return [Answer(0.0, 0.0, 4.0, 1, ((2.0, tokens), (4.0, tokens)))]
-take_turns(sys.argv[1], run, named(sys.argv[2:]), say, lambda: {"batch": 1.0})
+def notes():
+    return {"batch": 1.0, "ready_s": ready_s, "at_s": time.monotonic()}
+take_turns(sys.argv[1], run, named(sys.argv[2:]), say, notes)
 """
 
 
@@ -331,6 +335,7 @@ def test_engines_take_turns_in_every_round() -> None:
         "single": {"slow": 0.5, "fast": 1.0},
     }
     assert "2.00" in comparison(turns).splitlines()[3]
+    assert max(turn["ready_s"] for turn in turns) < turns[0]["at_s"]
 
 
 def test_an_engine_that_dies_ends_the_comparison_with_its_command() -> None:
