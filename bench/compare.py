@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.contest import Contender, measure
 from bench.extras import MissingExtra, plots
 from bench.standings import comparison, medians
+from bench.turns import leave_on_sigterm
 from bench.workload import NAMES
 
 
@@ -61,6 +62,7 @@ def main() -> int:
     options = parser.parse_args()
     if (options.vllm or options.transformers) and not options.checkpoint:
         parser.error("peers need --checkpoint")
+    leave_on_sigterm()
     try:
         draw = plots()
         turns = measure(contenders(options), options.workload or NAMES, options.rounds)

@@ -19,7 +19,7 @@ from bench.workload import Job
 from models.batch import Sampling
 from service.build import build
 from service.config import load_settings
-from service.engine_process import Built
+from service.engine_process import Built, spin_briefly
 from service.messages import Finish, Limits, RequestEvent, Submit
 
 WARM_UP = [Job(tuple(range(100, 228)), 4)] * 32
@@ -118,6 +118,7 @@ def main() -> None:
     parser.add_argument("workload", nargs="*")
     options = parser.parse_args()
     say = own_stdout()
+    spin_briefly()
     chosen = (*SAME_AS_PEERS, f"scheduler.name={options.scheduler}", *options.set)
     built = build(load_settings(assignments=chosen))
     drive = Drive(built)

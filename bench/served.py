@@ -20,7 +20,7 @@ from bench.report import report
 from bench.samples import Answer
 from bench.scrape import watched
 from bench.service_process import Running, service
-from bench.turns import named, own_stdout, take_turns
+from bench.turns import leave_on_sigterm, named, own_stdout, take_turns
 from bench.workload import Job
 
 WARM_UP = [Job(tuple(range(100, 228)), 4)] * 32
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench/out"))
     parser.add_argument("workload", nargs="*")
     options = parser.parse_args()
+    leave_on_sigterm()
     say = own_stdout()
     chosen = (*SAME_AS_PEERS, f"scheduler.name={options.scheduler}", *options.set)
     with service(chosen) as running:

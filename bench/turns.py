@@ -8,6 +8,7 @@ an engine may run in an interpreter of its own.
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -26,6 +27,11 @@ def own_stdout() -> Callable[[str], None]:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return lambda line: print(line, file=lines)
+
+
+def leave_on_sigterm() -> None:
+    """SIGTERM unwinds like an exit, so that what was started is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def named(given: Sequence[str]) -> Iterable[str]:

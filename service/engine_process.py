@@ -50,12 +50,20 @@ class EngineSpec:
 
 def process_main(spec: EngineSpec) -> None:
     """Entry of the engine's own process, which never outlives the front end."""
-    # Before torch loads its OpenMP: threads that spin between two products would take the
-    # front end's core, and on a busy machine each other's.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    spin_briefly()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     configure_logs(spec.settings.log)
     run_engine(spec)
+
+
+def spin_briefly() -> None:
+    """Bound how long the model's threads spin when they wait for each other. Call before
+    torch is imported: its OpenMP reads the environment once.
+
+    Sleeping at once costs a third of the speed (a step has hundreds of waits), spinning for
+    long makes a step ten times slower when somebody else wants the cores: ARCHITECTURE.md.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def run_engine(spec: EngineSpec) -> None:

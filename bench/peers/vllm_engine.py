@@ -18,7 +18,7 @@ from bench.workload import MAX_RUNNING, Job
 BEST = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_CPU_KVCACHE_SPACE": "4",
+    "VLLM_CPU_KVCACHE_SPACE": "2",
     "OMP_NUM_THREADS": str(os.cpu_count()),
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",

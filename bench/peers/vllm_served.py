@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.peers.vllm_engine import BEST, WARM_UP
 from bench.samples import Answer
-from bench.turns import named, own_stdout, take_turns
+from bench.turns import leave_on_sigterm, named, own_stdout, take_turns
 from bench.workload import MAX_RUNNING, Job
 
 START_S = 600.0
@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("workload", nargs="*", help="none: read names from standard input")
     options = parser.parse_args()
+    leave_on_sigterm()
     say = own_stdout()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
