@@ -15,7 +15,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rich.console import Console
 
-from cli.asking import Wishes
+from cli.asking import Wishes, open_channel
 from cli.dialogue import ask_once
 from cli.failures import describe
 from models.errors import ModelError
@@ -39,7 +39,7 @@ def run_demo(model: str, prompt: str, max_tokens: int) -> int:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "walkway.log"
             with _service(model, log, console) as target:
-                console.print(f"[bold]{prompt}[/bold]")
+                console.print(prompt, style="bold", markup=False)
                 ask_once(target, None, prompt, Wishes(max_tokens, temperature=0.0))
     except (DemoError, ModelError) as error:
         print(f"walkway: {error}", file=sys.stderr)
@@ -91,7 +91,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
 def _wait_until_serving(process: "subprocess.Popen[bytes]", target: str, log: Path) -> float:
     """Seconds it took. Raises DemoError when the service ends or takes too long."""
     start_s = time.monotonic()
-    with grpc.insecure_channel(target) as channel:
+    with open_channel(target) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         while time.monotonic() - start_s < START_S:
             if process.poll() is not None:

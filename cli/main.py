@@ -12,6 +12,7 @@ import typer
 from cli.failures import fail_in_one_line
 
 TARGET = "127.0.0.1:50051"
+UINT32 = 2**32 - 1
 
 app = typer.Typer(
     name="walkway",
@@ -27,11 +28,15 @@ Assignments = Annotated[
     list[str] | None,
     typer.Option("--set", help="group.field=value, over file and environment."),
 ]
-MaxTokens = Annotated[int | None, typer.Option(min=0, help="Output tokens at most.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=0, max=UINT32, help="Output tokens at most.")
+]
 Temperature = Annotated[
     float | None, typer.Option(min=0, help="0 is greedy; the model's default when absent.")
 ]
-TopK = Annotated[int | None, typer.Option(min=0, help="Only the k most likely tokens.")]
+TopK = Annotated[
+    int | None, typer.Option(min=0, max=UINT32, help="Only the k most likely tokens.")
+]
 TopP = Annotated[float | None, typer.Option(help="Only the most likely ones up to this mass.")]
 Seed = Annotated[
     int | None, typer.Option(min=0, max=2**64 - 1, help="For the same answer again.")
@@ -105,7 +110,9 @@ def info(target: Target = TARGET) -> None:
 def demo(
     model: Annotated[str, typer.Option(help="As the setting model.source.")] = "default",
     prompt: Annotated[str, typer.Option(help="What to ask.")] = "What is a moving walkway?",
-    max_tokens: Annotated[int, typer.Option(min=1, help="Output tokens at most.")] = 96,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, max=UINT32, help="Output tokens at most.")
+    ] = 96,
 ) -> None:
     """Start the service, stream one answer from it, stop it."""
     from cli.demo import run_demo

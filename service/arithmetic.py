@@ -6,6 +6,8 @@ from schedulers.interface import RequestId
 from service.request import Request, State
 from service.residency import Residency
 
+SPARE_ENTRIES = 1024
+
 
 class Pages:
     """Page counts over live requests. Nothing here changes anything."""
@@ -17,12 +19,18 @@ class Pages:
         self._memo: dict[tuple[RequestId, int], int] = {}
         self._memo_version = -1
 
+    def __len__(self) -> int:
+        """Counts that are memoised."""
+        return len(self._memo)
+
     def cached_tokens(self, request: RequestId) -> int:
         """See PageArithmetic."""
         found = self._requests[request]
         if found.state is not State.WAITING:
             return 0
-        if self._memo_version != self._pages.version:
+        # Without a cache, or with prompts too short for it, the version never changes.
+        full = len(self._memo) > SPARE_ENTRIES + 2 * len(self._requests)
+        if full or self._memo_version != self._pages.version:
             self._memo.clear()
             self._memo_version = self._pages.version
         cacheable = found.cacheable_tokens

@@ -72,6 +72,7 @@ class Call:
         self.times = Times(submit.arrival_s)
         self.finish: Finish | None = None
         self.receipt: Receipt | None = None
+        self.admitted = False
         self.output_tokens = 0
         self.last_token: int | None = None
         self.error: ServiceError | None = None
@@ -85,6 +86,11 @@ class Call:
     def stop_string(self) -> str | None:
         """The stop string that matched."""
         return self._text.matched
+
+    @property
+    def queue_s(self) -> float | None:
+        """From arrival to the first step; None for what never reached one."""
+        return self.receipt.queue_s if self.receipt and self.admitted else None
 
     @property
     def dropped_tokens(self) -> int:
@@ -102,6 +108,8 @@ class Call:
         """How it ended, in a word, for log and metrics."""
         if isinstance(self.error, Unavailable):
             return "unavailable"
+        if isinstance(self.error, Internal):
+            return Finish.FAILED.value
         if self.finish is None and self.error is None:
             return Finish.EXPIRED.value if self._expired else Finish.CANCELLED.value
         return self.finish.value if self.finish else Finish.FAILED.value
@@ -139,6 +147,7 @@ class Call:
             self._end()
             raise
         self.receipt = news.receipt or self.receipt
+        self.admitted = self.admitted or news.admitted
         return news
 
     def _take(self, news: RequestEvent) -> Part:

@@ -86,6 +86,8 @@ def _tree(assignments: Sequence[str]) -> dict[str, Any]:
         place = tree
         for group in groups:
             place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{assignment!r}: {group} has been given a value before")
         place[field] = _value(value.strip())
     return tree
 

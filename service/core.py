@@ -75,7 +75,7 @@ class Core:
         self._limits = limits
         self._audit = audit
         self._arithmetic = Pages(self.requests, residency)
-        self._deadlines = Deadlines()
+        self._deadlines = Deadlines(self.requests.keys())
         self._ledger = Ledger()
 
     @property

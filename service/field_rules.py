@@ -1,5 +1,7 @@
 """What each field of a request may be. The comments of inference.proto say the same."""
 
+from collections.abc import Sequence
+
 from protos.walkway.v1 import inference_pb2 as pb
 from service.fields import Fields
 from service.messages import Ready
@@ -36,9 +38,19 @@ def _check_prompt(fields: Fields, request: pb.GenerateRequest, ready: Ready) -> 
         case None:
             fields.add("prompt", "none of text, token_ids and chat is set, one is needed")
         case "token_ids":
-            fields.ids("token_ids.ids", request.token_ids.ids, ready.vocab_size)
+            _check_ids(fields, request.token_ids.ids, ready)
         case "chat":
             check_chat(fields, request.chat)
+
+
+def _check_ids(fields: Fields, ids: Sequence[int], ready: Ready) -> None:
+    """A prompt that is too long anyway is not read: millions of ids would hold up the event
+    loop."""
+    count, most = len(ids), ready.context_tokens
+    if count > most:
+        fields.add("token_ids", f"has {count} tokens, the context is {most}")
+    else:
+        fields.ids("token_ids.ids", ids, ready.vocab_size)
 
 
 def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None:

@@ -11,12 +11,14 @@ from models.errors import ModelError
 from models.tokenizer import Tokenizer
 from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from service.admission import Admission
+from service.daemon import in_daemon_thread
 from service.engine_process import Build
 from service.errors import Unavailable
 from service.messages import End, Ready, StepEvents, Submit
 from service.metrics import Metrics, MetricsServer
 from service.reception import Grants, Reception
 from service.records import Records
+from service.requests import pool_pages
 from service.server import Health, PortTaken, listen, make_server
 from service.servicer import InferenceServicer
 from service.settings import Settings
@@ -25,7 +27,6 @@ from service.supervisor import StartupError, Supervisor
 from service.tokenising import Tokenising
 
 ENDING_S = 2.0
-RESTART_RETRY_S = 1.0
 
 LoadTokenizer = Callable[[str], Tokenizer]
 
@@ -63,7 +64,7 @@ class FrontEnd:
         await self._server.start()
         source = self._settings.model.source
         try:
-            tokenizer = await asyncio.to_thread(self._load_tokenizer, source)
+            tokenizer = await in_daemon_thread(lambda: self._load_tokenizer(source))
             self._tokenising = Tokenising(tokenizer)
             ready = await self._supervisor.start()
         except (ModelError, StartupError) as error:
@@ -109,7 +110,7 @@ class FrontEnd:
         """The engine serves."""
         assert self._tokenising, "the tokenizer is loaded before the engine starts"
         self.reception.learn(ready, self._tokenising)
-        self.metrics.up(ready.generation)
+        self.metrics.up(ready.generation, pool_pages(ready))
         self.health.show(True)
 
     def on_events(self, events: StepEvents) -> None:
@@ -121,7 +122,9 @@ class FrontEnd:
         """The engine is gone."""
         self.health.show(False)
         self.metrics.down()
-        self.streams.fail_all(Unavailable(f"the engine went down: {why}", RESTART_RETRY_S))
+        self.reception.lose(self._supervisor.retry_after_s)
+        retry_s = self._supervisor.retry_after_s()
+        self.streams.fail_all(Unavailable(f"the engine went down: {why}", retry_s))
 
     def _send(self, command: Submit | End) -> None:
         self._supervisor.send(command)

@@ -10,16 +10,18 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2
 
-from service.config import load_settings
+from service.config import ConfigError, load_settings
+from service.settings import Server
 
 METHOD = "/grpc.health.v1.Health/Check"
 TIMEOUT_S = 3.0
-ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+NO_PROXY = (("grpc.enable_http_proxy", 0),)  # a proxy's 127.0.0.1 is another machine
 
 
 def health(target: str) -> str:
     """SERVING, NOT_SERVING, or the name of the status that the call ended with."""
-    with grpc.insecure_channel(target) as channel:
+    with grpc.insecure_channel(target, options=NO_PROXY) as channel:
         check = channel.unary_unary(
             METHOD,
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -33,9 +35,17 @@ def health(target: str) -> str:
     return name
 
 
+def address(server: Server) -> str:
+    """Where to ask a service that listens so."""
+    host = ANY.get(server.host, server.host)
+    return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+
+
 def main() -> int:
-    server = load_settings().server
-    found = health(f"{ANY.get(server.host, server.host)}:{server.port}")
+    try:
+        found = health(address(load_settings().server))
+    except ConfigError as error:
+        found = str(error)
     print(found)
     return 0 if found == "SERVING" else 1
 

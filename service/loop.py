@@ -9,7 +9,8 @@ from models.batch import Runner
 from service.channel import EngineSocket
 from service.core import Core, Step
 from service.costs import CostMeter
-from service.messages import End, Stop, Submit
+from service.messages import End, StepStats, Stop, Submit
+from service.outbox import merge_stats
 
 MAX_FAULTS = 3
 NO_STEP_WAIT_S = 0.01
@@ -42,6 +43,7 @@ class DecodeLoop:
         self._clock = clock
         self._meter = CostMeter()
         self._faults = 0
+        self._unsaid = StepStats()
 
     def run(self) -> None:
         """Until the front end says stop."""
@@ -87,10 +89,13 @@ class DecodeLoop:
     def _report(self, schedule_s: float, worth_it: bool) -> None:
         events, stats = self._core.take_events()
         stats.schedule_s += schedule_s
+        stats = merge_stats(self._unsaid, stats)
         # An acknowledgement that woke the loop is no reason to say something: it would be
         # acknowledged again, for ever.
         if worth_it or events:
             self._channel.send(events, stats)
+            stats = StepStats()
+        self._unsaid = stats
 
     def _wait_s(self, step: Step | None) -> float | None:
         if not self._core.has_work:

@@ -84,9 +84,10 @@ class Metrics:
             for _ in range(stats.steps):  # more than one when messages merged
                 self._step.labels(part).observe(mean_s)
 
-    def up(self, generation: int) -> None:
-        """An engine serves."""
+    def up(self, generation: int, pages: int) -> None:
+        """An engine serves, with so many pages and none of them in use."""
         self._engine_up.set(1)
+        self._gauge(StepStats(free_pages=pages))
         if generation > 1:
             self._restarts.inc()
 

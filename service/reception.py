@@ -28,8 +28,7 @@ class Grants:
 
 
 class Reception:
-    """`ready` is what is known of the engine; an engine that died meanwhile refuses when a
-    request is submitted to it."""
+    """An engine that dies while a prompt is tokenised refuses when it is submitted to it."""
 
     def __init__(
         self,
@@ -45,18 +44,26 @@ class Reception:
         self._ids = itertools.count(1)
         self._ready: Ready | None = None
         self._tokenising: Tokenising | None = None
+        self._retry_after_s: Callable[[], float] | None = None
 
     def learn(self, ready: Ready, tokenising: Tokenising) -> None:
         """An engine serves, and this is how its texts become tokens."""
         self._ready = ready
         self._tokenising = tokenising
+        self._retry_after_s = None
+
+    def lose(self, retry_after_s: Callable[[], float]) -> None:
+        """No engine serves, until the next is learnt of."""
+        self._retry_after_s = retry_after_s
 
     def model(self) -> tuple[Ready, Tokenising]:
-        """What is served. Raises Unavailable before the first engine serves and while the
-        server drains."""
+        """What is served. Raises Unavailable while no engine serves and while the server
+        drains."""
         self.streams.check_open()
         if self._ready is None or self._tokenising is None:
             raise Unavailable("the engine is starting", START_RETRY_S)
+        if self._retry_after_s is not None:
+            raise Unavailable("the engine is down", self._retry_after_s())
         return self._ready, self._tokenising
 
     async def take(self, request: pb.GenerateRequest, remaining_s: float | None) -> Call:

@@ -31,7 +31,7 @@ class Records:
     def ended(self, call: Call) -> None:
         """A request is over, in whatever way."""
         receipt, times = call.receipt, call.times
-        queue_s = receipt.queue_s if receipt else None
+        queue_s = call.queue_s
         ttft_s = times.after_arrival(times.first_token_s)
         total_s = times.after_arrival(times.end_s)
         self._metrics.finished(call.ending, total_s or 0.0)

@@ -60,7 +60,7 @@ def summary(call: Call) -> pb.Summary:
         ),
         seed=call.submit.sampling.seed,
         timings=pb.Timings(
-            queue=duration(receipt.queue_s if receipt else None),
+            queue=duration(call.queue_s),
             first_token=duration(times.after_arrival(times.first_token_s)),
             total=duration(times.after_arrival(times.end_s)),
         ),

@@ -109,7 +109,12 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
             fields.ids("token_ids", request.token_ids, ready.vocab_size)
             fields.settle()
             skip = skips_special_tokens(request)
-            return pb.DetokenizeResponse(text=await tokenising.decode(request.token_ids, skip))
+            place = self._reception.admission.enter()
+            try:
+                text = await tokenising.decode(request.token_ids, skip)
+            finally:
+                place.leave()
+            return pb.DetokenizeResponse(text=text)
         raise AssertionError("a status was set above")
 
     async def GetModelInfo(  # noqa: N802
@@ -131,14 +136,17 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         """A request from being taken to its one clean-up, written down either way."""
         try:
             call = await self._reception.take(request, context.time_remaining())
-        except ServiceError as error:
-            self._records.refused(request, error)
+        except Exception as error:
+            self._records.refused(request, _as_ours(error))
             raise
         except asyncio.CancelledError:
             self._records.refused(request, Cancelled("the caller left before it was taken"))
             raise
         try:
             yield call
+        except Exception as error:
+            call.error = _as_ours(error)
+            raise
         finally:
             call.close()
             self._records.ended(call)
@@ -155,5 +163,11 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
             ended = error
         except Exception as error:
             log.error("handler_failed", exc_info=error)
-            ended = Internal("an error of the server's own, see its log")
+            ended = _as_ours(error)
         await context.abort(CODES[type(ended)], str(ended), trailer_of(ended))
+
+
+def _as_ours(error: Exception) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    return Internal("an error of the server's own, see its log")

@@ -23,7 +23,10 @@ class Server(Group):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(50051, ge=0, le=65535, description="0 takes a free port, logged.")
     max_message_bytes: int = Field(
-        16 * 2**20, ge=4096, description="Largest message taken or sent, bytes."
+        16 * 2**20,
+        ge=4096,
+        le=2**31 - 1,  # gRPC's options are C integers
+        description="Largest message taken or sent, bytes.",
     )
     max_waiting_requests: int = Field(
         1024, ge=1, description="More are refused; larger means longer queues."
@@ -32,7 +35,9 @@ class Server(Group):
         1_000_000, ge=1, description="Prompt tokens waiting at most; more are refused."
     )
     request_timeout_s: float | None = Field(
-        600.0, gt=0, description="A call ends DEADLINE_EXCEEDED after this, seconds."
+        600.0,
+        gt=0,
+        description="A call ends DEADLINE_EXCEEDED after this, seconds; inf: never.",
     )
     queue_timeout_s: float | None = Field(
         120.0, gt=0, description="A call not admitted by then is refused, seconds."
@@ -41,7 +46,10 @@ class Server(Group):
         30.0, ge=0, description="SIGTERM: running calls may finish within, seconds."
     )
     keepalive_min_ping_s: float = Field(
-        5.0, gt=0, description="Clients may ping this often, with or without calls, seconds."
+        5.0,
+        gt=0,
+        le=2e6,
+        description="Clients may ping this often, with or without calls, seconds.",
     )
 
 

@@ -76,7 +76,7 @@ class Supervisor:
             )
         )
         self._context: Context = zmq.Context()
-        self._directory = tempfile.mkdtemp(prefix="walkway-")
+        self._directory: str | None = None
         self._generation = 0
         self._engine: Engine | None = None
         self._ready: Ready | None = None
@@ -98,6 +98,10 @@ class Supervisor:
 
     async def start(self) -> Ready:
         """The first generation. Raises StartupError when it does not come up."""
+        try:
+            self._directory = tempfile.mkdtemp(prefix="walkway-")
+        except OSError as error:
+            raise StartupError(f"no folder for a socket: {error.strerror}") from error
         return await self._launch()
 
     def send(self, command: Submit | End) -> None:
@@ -110,7 +114,7 @@ class Supervisor:
             engine.send(command)
         except ConnectionError:
             if isinstance(command, Submit):
-                raise EngineDown(self._retry_after_s()) from None
+                raise EngineDown(self.retry_after_s()) from None
             return
         if isinstance(command, Submit):
             self._pending.add(command.id)
@@ -134,7 +138,8 @@ class Supervisor:
             await self._engine.retire(STOP_GRACE_S if self._ready else 0.0)
         self._engine = self._ready = None
         self._context.destroy(linger=0)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _launch(self) -> Ready:
         self._generation += 1
@@ -205,6 +210,7 @@ class Supervisor:
     def _expect_restart(self, wait_s: float) -> None:
         self._retry_at_s = self._clock() + wait_s + self._load_s
 
-    def _retry_after_s(self) -> float:
+    def retry_after_s(self) -> float:
+        """While nothing serves: seconds until something may."""
         soonest_s = self._settings.engine.restart_backoff_s
         return max(soonest_s, self._retry_at_s - self._clock())

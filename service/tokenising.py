@@ -10,6 +10,7 @@ from models.tokenizer import Tokenizer
 from service.errors import InvalidArgument, NotOffered, Violation
 
 THREADS = 2
+MAX_COMPLAINT = 300  # characters: a status has to fit gRPC's 8 KiB of metadata
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class Tokenising:
         except NoChatTemplate as error:
             raise NotOffered(str(error)) from error
         except ChatTemplateError as error:
-            raise InvalidArgument([Violation("chat", str(error))]) from error
+            raise InvalidArgument([Violation("chat", str(error)[:MAX_COMPLAINT])]) from error
 
     async def decode(self, ids: Sequence[int], skip_special_tokens: bool) -> str:
         """Text of token ids."""

@@ -19,6 +19,9 @@ import structlog
 from cli.serve import serve
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from service.config import ConfigError, load_settings
+from service.healthcheck import address
+from service.healthcheck import main as check_health
+from service.settings import Server
 from tests.wire import ask
 
 QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0"]
@@ -97,6 +100,8 @@ def fails(capfd: pytest.CaptureFixture[str], *assignments: str) -> str:
         ("sever.port=1", "sever"),
         ("server.port=abc", "server.port"),
         ("server.port=70000", "70000"),
+        ("server.max_message_bytes=4294967296", "server.max_message_bytes"),
+        ("server.keepalive_min_ping_s=inf", "server.keepalive_min_ping_s"),
         ("engine.isolation=fork", "engine.isolation"),
         ("nonsense", "group.field=value"),
         ("model.source=/no/such/model", "/no/such/model"),
@@ -108,6 +113,12 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(
     assert words in fails(capfd, assignment)
 
 
+def test_a_setting_that_is_both_value_and_group_is_one_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert "server.port.x=2" in fails(capfd, "server.port=1", "server.port.x=2")
+
+
 def test_an_occupied_port_is_one_line_and_exit_code_2(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -116,6 +127,15 @@ def test_an_occupied_port_is_one_line_and_exit_code_2(
         assert f"127.0.0.1:{port}" in fails(
             capfd, "metrics.enabled=true", f"metrics.port={port}"
         )
+
+
+def test_no_place_for_temporary_files_is_one_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:  # capfd itself needs the folder at its end
+        patched.setattr("tempfile.tempdir", "/no/such/folder")
+        line = fails(capfd)
+    assert "No such file" in line
 
 
 def test_a_scheduler_that_does_not_exist_is_one_line_and_exit_code_2(
@@ -166,6 +186,52 @@ def test_the_front_end_and_the_client_do_without_torch() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "target"),
+    [
+        ("0.0.0.0", "127.0.0.1:7"),
+        ("::", "[::1]:7"),
+        ("::1", "[::1]:7"),
+        ("example.org", "example.org:7"),
+    ],
+)
+def test_the_health_check_asks_where_the_service_listens(host: str, target: str) -> None:
+    assert address(Server(host=host, port=7)) == target
+
+
+def test_a_health_check_with_a_bad_setting_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WALKWAY_SERVER__PORT", "abc")
+    assert check_health() == 1
+    assert capfd.readouterr().out.startswith("setting server.port: ")
+
+
+def test_a_health_check_asks_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with taken_port() as port, running() as service:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("WALKWAY_SERVER__PORT", str(service.started["port"]))
+        assert check_health() == 0
+
+
+LOADING = """
+import asyncio, os, signal, threading, time
+from service.app import serve
+from service.build import build
+from tests.wire import make_settings
+
+def load(source):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+asyncio.run(serve(make_settings(), build, load))
+"""
+
+
+def test_a_signal_while_a_model_is_fetched_ends_the_service_at_once() -> None:
+    subprocess.run([sys.executable, "-c", LOADING], check=True, timeout=20)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -231,7 +297,7 @@ def test_the_demo_leaves_no_service_behind(number: signal.Signals | None) -> Non
     command = [sys.executable, "-m", "cli.main", "demo", "--model", "toy"]
     tokens = "10" if number is None else "60000"
     demo = subprocess.Popen(
-        [*command, "--max-tokens", tokens, "--prompt", "x"],
+        [*command, "--max-tokens", tokens, "--prompt", "[/x]"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,7 +22,7 @@ def _quiet_logs() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-async def walkway(wire: Wire | None, *arguments: str, stdin: str = "") -> Result:
+async def walkway(wire: Wire | None, *arguments: str, stdin: str | bytes = "") -> Result:
     target = f"127.0.0.1:{wire.service.port if wire else 1}"
     command = [*arguments, "--target", target]
     return await asyncio.to_thread(CliRunner().invoke, app, command, input=stdin)
@@ -53,6 +53,26 @@ async def test_a_refusal_is_one_line_with_its_status() -> None:
         assert said.exit_code == 1
         assert said.stderr.startswith("walkway: INVALID_ARGUMENT: sampling.temperature")
         assert len(said.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--top-k", "--max-tokens"])
+async def test_a_number_that_no_field_can_hold_is_a_mistake_in_the_call(option: str) -> None:
+    said = await walkway(None, "generate", "x", option, str(2**32))
+    assert said.exit_code == 2
+
+
+@pytest.mark.parametrize(("prompt", "stdin"), [("\udcff", b""), ("-", b"\xff")])
+async def test_text_that_is_no_utf_8_is_one_line(prompt: str, stdin: bytes) -> None:
+    said = await walkway(None, "generate", prompt, stdin=stdin)
+    assert said.exit_code == 2
+    assert said.stderr.startswith("walkway: the text is not valid UTF-8")
+    assert len(said.stderr.strip().splitlines()) == 1
+
+
+async def test_a_proxy_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as wire:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        assert (await walkway(wire, "info")).exit_code == 0
 
 
 @pytest.mark.parametrize("command", [("generate", "x"), ("chat", "x"), ("info",)])

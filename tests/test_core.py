@@ -4,13 +4,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from memory.host import HostPages
+from memory.pages import PageAllocator
 from models.batch import RowResult, Sampling, StepBatch, StepResult
 from schedulers.fcfs import FCFS, FCFSOptions
-from schedulers.interface import Cause, Eviction, Mode, Plan, Scheduler, Snapshot
+from schedulers.interface import Cause, Eviction, Mode, Plan, RequestId, Scheduler, Snapshot
 from schedulers.static import Static, StaticOptions
+from service.arithmetic import Pages
 from service.core import Core, Step
+from service.deadlines import Deadlines
 from service.messages import Finish, Limits, Submit
-from service.request import State
+from service.request import Request, State
+from service.residency import Residency
 from tests.cores import (
     EOS,
     Answers,
@@ -279,6 +284,39 @@ def test_each_limit_ends_a_request_its_own_way() -> None:
         answers = Answers()
         answers.take(core)
         assert answers.finish == {2: reason}
+
+
+def test_an_answer_goes_before_an_error_when_both_are_due_together() -> None:
+    core = make_core(pages=20, rows=1)
+    core.submit(make_submit(1, max_tokens=9))
+    core.submit(make_submit(2, limits=Limits(9, 5.0, 5.0, 5.0)))
+    core.submit(make_submit(3, limits=Limits(9, None, 5.0, 5.0)))
+    step_once(core, make_toy(core), now_s=5.0)
+    answers = Answers()
+    answers.take(core)
+    assert answers.finish == {2: Finish.MAX_TIME, 3: Finish.EXPIRED}
+
+
+def test_limits_years_ahead_are_not_kept_when_their_requests_are_gone() -> None:
+    live: set[RequestId] = set()
+    deadlines = Deadlines(live)
+    for id in range(10_000):
+        live.add(RequestId(id))
+        deadlines.add(RequestId(id), Limits(9, end_by_s=1e9, expire_by_s=2e9, admit_by_s=3e9))
+        live.discard(RequestId(id - 10))
+    assert len(deadlines) < 2000
+    assert {id for id, _ in deadlines.due(4e9)} >= live
+
+
+def test_counts_of_cached_tokens_are_not_kept_when_their_requests_are_gone() -> None:
+    live: dict[RequestId, Request] = {}
+    residency = Residency(PageAllocator(8, prefix_cache=False), HostPages(0), page_size=2)
+    arithmetic = Pages(live, residency)
+    for id in range(5000):
+        live[RequestId(id)] = Request(make_submit(id), page_size=2)
+        assert arithmetic.cached_tokens(RequestId(id)) == 0
+        live.pop(RequestId(id - 10), None)
+    assert len(arithmetic) < 2000
 
 
 def test_a_queue_timeout_does_not_end_what_was_admitted_once() -> None:

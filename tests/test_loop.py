@@ -128,3 +128,18 @@ def test_work_that_cannot_be_computed_now_does_not_spin() -> None:
     DecodeLoop(Stuck(), Breathless(), script).run()
     assert script.waits == [None, NO_STEP_WAIT_S, NO_STEP_WAIT_S]
     assert script.sent == []
+
+
+def test_counts_of_a_turn_without_news_are_told_with_the_next() -> None:
+    """Nothing fits, nobody has news, yet a row came up short."""
+
+    class Short(Core):
+        def begin(self, now_s: float) -> None:
+            self._ledger.stats.short_rows += 1
+
+    short = make_core()
+    short.__class__ = Short
+    script = Script(submits(1), [], [], submits(2))
+    DecodeLoop(short, make_toy(short), script).run()
+    assert sum(stats.short_rows for _, stats in script.sent) == 4
+    assert len(script.sent) == 2

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.walkway.v1 import inference_pb2 as pb
+from schedulers.interface import RequestId
 from service.admission import Admission
+from service.deadlines import Deadlines
 from service.errors import CODES, InvalidArgument, NeverFits, Overloaded, ServiceError
-from service.messages import Ready, Submit
+from service.messages import Finish, Limits, Ready, Submit
 from service.requests import Arrival, judge
 
 READY = Ready(
@@ -211,6 +213,19 @@ def test_times_count_from_arrival_and_the_earliest_end_wins() -> None:
     later = dataclasses.replace(arrival, call_expires_s=1020.0)
     assert fit(message, arrival=later).limits.expire_by_s == 1009.0
     assert fit(seconds("deadline", 1), arrival=later).deadline_s == 1001.0
+
+
+def test_of_limits_at_the_same_moment_an_answer_goes_before_an_error() -> None:
+    deadlines = Deadlines({RequestId(1), RequestId(2)})
+    deadlines.add(RequestId(1), Limits(5, end_by_s=3.0, expire_by_s=3.0, admit_by_s=3.0))
+    deadlines.add(RequestId(2), Limits(5, expire_by_s=math.inf, admit_by_s=3.0))
+    assert list(deadlines.due(3.0)) == [
+        (1, Finish.MAX_TIME),
+        (1, Finish.EXPIRED),
+        (1, Finish.QUEUE_TIMEOUT),
+        (2, Finish.QUEUE_TIMEOUT),
+    ]
+    assert list(deadlines.due(math.inf)) == []
 
 
 def test_every_error_of_the_service_has_a_status() -> None:

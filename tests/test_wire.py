@@ -5,7 +5,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from models.chat_template import NoChatTemplate
+from models.chat_template import ChatTemplateError, NoChatTemplate
 from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.server import SERVICE
@@ -126,6 +126,7 @@ async def test_without_a_number_of_tokens_the_context_ends_the_answer() -> None:
         (ask(""), "text"),
         (ask(token_ids=pb.TokenIds()), "token_ids"),
         (ask(token_ids=pb.TokenIds(ids=[1, 257])), "token_ids.ids"),
+        (ask(token_ids=pb.TokenIds(ids=[257] * 101)), "token_ids"),
         (ask(chat=pb.Chat()), "chat"),
         (ask("x" * 101), "text"),
         (ask("x" * 60, max_tokens=41), "stopping.max_tokens"),
@@ -186,6 +187,18 @@ async def test_a_chat_without_a_template_is_refused_with_the_reason() -> None:
         assert "template" in (error.details() or "")
 
 
+async def test_a_template_with_much_to_complain_of_is_heard_all_the_same() -> None:
+    class Wordy(ToyTokenizer):
+        def chat(self, messages: object, add_generation_prompt: bool = True) -> list[int]:
+            raise ChatTemplateError("気" * 10_000)
+
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")])
+    async with serving(tokenizer=Wordy()) as wire:
+        error = await status_of(wire.stub.Generate(ask(chat=chat)))
+        assert error.code() is Code.INVALID_ARGUMENT
+        assert bad_fields(error)["chat"].startswith("気")
+
+
 async def test_tokenize_says_what_generate_computes() -> None:
     async with serving() as wire:
         chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")])
@@ -214,6 +227,7 @@ async def test_the_model_is_described() -> None:
         found = await wire.stub.GetModelInfo(pb.GetModelInfoRequest())
         assert (found.model, found.vocab_size, found.kv_pages) == ("toy", 257, 4095)
         assert found.attention_reason
+        assert wire.gauge("kv_pages", state="free") == 4095
 
 
 async def test_health_knows_the_server_and_the_service_and_nobody_else() -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from models.batch import StepBatch
+from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.server import SERVICE
 from tests.engine_builds import KILL, touchy
@@ -36,6 +38,28 @@ async def test_a_step_that_raises_ends_its_rows_and_the_next_request_is_served()
         assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
 
 
+async def test_an_error_of_the_servers_own_is_counted_as_one() -> None:
+    class Broken(ToyTokenizer):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            if text == "!":
+                raise RuntimeError("another bug")
+            return super().encode(text)
+
+        def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+            raise RuntimeError("a bug")
+
+    async with serving(tokenizer=Broken()) as wire:
+        error = await status_of(wire.stub.Generate(ask()))
+        assert error.code() is Code.INTERNAL
+        assert "bug" not in (error.details() or "")
+        assert wire.gauge("requests_finished_total", finish="failed") == 1
+        assert wire.gauge("requests_finished_total", finish="cancelled") == 0
+        assert (await status_of(wire.stub.Generate(ask("!")))).code() is Code.INTERNAL
+        assert wire.gauge("requests_refused_total", code="INTERNAL") == 1
+        assert (wire.service.admission.requests, len(wire.service.streams)) == (0, 0)
+        await wire.settled()
+
+
 async def test_an_engine_that_dies_ends_its_streams_and_comes_back() -> None:
     engine = {"isolation": "process", "restart_backoff_s": 0.2}
     async with serving(touchy, engine=engine) as wire:
@@ -50,10 +74,16 @@ async def test_an_engine_that_dies_ends_its_streams_and_comes_back() -> None:
             assert retry_s(error) > 0
         assert await health_of(wire) == health_pb2.HealthCheckResponse.NOT_SERVING
         assert wire.gauge("requests", state="running") == 0
-        error = await status_of(wire.stub.Generate(ask()))
-        assert error.code() is Code.UNAVAILABLE
-        assert retry_s(error) > 0
+        for call in (
+            wire.stub.Generate(ask()),
+            wire.stub.Tokenize(pb.TokenizeRequest(text="x")),
+            wire.stub.GetModelInfo(pb.GetModelInfoRequest()),
+        ):
+            error = await status_of(call)
+            assert error.code() is Code.UNAVAILABLE
+            assert retry_s(error) > 0
         await wire.until(lambda: wire.gauge("engine_up") == 1)
+        assert wire.gauge("kv_pages", state="free") == 4095
         assert await health_of(wire) == health_pb2.HealthCheckResponse.SERVING
         assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
         assert wire.gauge("engine_restarts_total") == 1

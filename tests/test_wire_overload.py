@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 
 import grpc
 
@@ -137,13 +138,59 @@ async def test_the_callers_own_time_makes_what_there_is_the_answer() -> None:
         assert 0 < len(answer.text) <= answer.summary.usage.output_tokens < 40
 
 
-async def test_tokenising_a_long_prompt_holds_up_nobody() -> None:
-    class Slow(ToyTokenizer):
-        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-            if text.startswith("slow"):
-                time.sleep(0.5)
-            return super().encode(text)
+async def test_limits_that_are_due_at_the_same_moment_hurt_nobody() -> None:
+    limits = {"request_timeout_s": 0.2, "queue_timeout_s": 0.2}
+    async with serving(toy_build(step_s=0.005), server=limits) as wire:
+        stopping = pb.Stopping()
+        stopping.max_time.FromMilliseconds(200)
+        answer = await wire.stub.Generate(ask(max_tokens=4000, stopping=stopping))
+        assert answer.summary.finish_reason == pb.FINISH_REASON_DEADLINE
+        error = await status_of(wire.stub.Generate(ask(max_tokens=4000)))
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
 
+
+async def test_what_never_reached_a_step_has_no_queue_time() -> None:
+    async with serving(toy_build(step_s=0.005), engine={"max_rows": 1}) as wire:
+        running = wire.stub.GenerateStream(ask(max_tokens=4000))
+        await first_message(running)
+        stopping = pb.Stopping()
+        stopping.max_time.FromMilliseconds(50)
+        summary = (await wire.stub.Generate(ask(stopping=stopping))).summary
+        assert summary.finish_reason == pb.FINISH_REASON_DEADLINE
+        assert not summary.timings.HasField("queue")
+        assert not summary.timings.HasField("first_token")
+        assert summary.timings.HasField("total")
+        assert wire.gauge("queue_seconds_count") == 0
+        running.cancel()
+        await wire.settled()
+
+
+class Slow(ToyTokenizer):
+    """Takes its time over what starts with "slow"."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        if text.startswith("slow"):
+            time.sleep(0.5)
+        return super().encode(text)
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        if list(ids) == list(b"slow"):
+            time.sleep(0.5)
+        return super().decode(ids, skip_special_tokens)
+
+
+async def test_texts_that_wait_to_be_decoded_are_bounded() -> None:
+    async with serving(tokenizer=Slow(), server={"max_waiting_requests": 1}) as wire:
+        request = pb.DetokenizeRequest(token_ids=b"slow")
+        calls = [wire.stub.Detokenize(request) for _ in range(3)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [a for a in answers if isinstance(a, grpc.aio.AioRpcError)]
+        assert [r.code() for r in refused] == [Code.RESOURCE_EXHAUSTED] * 2
+        assert wire.service.admission.requests == 0
+
+
+async def test_tokenising_a_long_prompt_holds_up_nobody() -> None:
     async with serving(tokenizer=Slow()) as wire:
         slow = asyncio.create_task(collect(wire.stub.GenerateStream(ask("slow"))))
         start_s = time.monotonic()
