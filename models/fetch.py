@@ -27,9 +27,13 @@ _POLL_S = 0.2
 
 
 def cache_folder() -> Path:
-    """Where fetched models are kept: `walkway` in the user's cache (XDG_CACHE_HOME)."""
+    """Where fetched models are kept: `walkway` in the user's cache (XDG_CACHE_HOME).
+    ModelError where neither that nor a home folder is known."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "walkway"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "walkway"
+    except RuntimeError as error:  # a user id without an account, as containers have
+        raise ModelError("there is no home folder for the cache: set XDG_CACHE_HOME") from error
 
 
 def default_model(folder: Path | None = None) -> Path:

@@ -20,10 +20,13 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     head_dim = values.whole("attention.key_length", hidden // heads)
     if values.whole("rope.dimension_count", head_dim) != head_dim:
         raise ModelError("partial rotary embedding is not supported")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ModelError(f"{file.path} has no tensor token_embd.weight")
     window = file.metadata.get(f"{family}.attention.sliding_window")
     config = ModelConfig(
         family=family,
-        vocab_size=file.tensors["token_embd.weight"].shape[0],
+        vocab_size=embedding.shape[0],
         hidden_size=hidden,
         intermediate_size=values.whole("feed_forward_length"),
         num_layers=values.whole("block_count"),

@@ -32,8 +32,7 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
             f"(supported: gpt2 with {', '.join(SUPPORTED)}): put the model's tokenizer.json "
             "beside the file"
         )
-    tokens = cast(list[str], meta["tokenizer.ggml.tokens"])
-    merges = cast(list[str], meta["tokenizer.ggml.merges"])
+    tokens, merges = (_strings(file, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     first, second = zip(*(merge.split(" ", 1) for merge in merges), strict=True)
     encoder = Tokenizer(
         BPE(
@@ -49,6 +48,13 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
     _add_special(encoder, tokens, cast(list[int], meta.get("tokenizer.ggml.token_type", [])))
     _add_bos(encoder, file, tokens)
     return encoder
+
+
+def _strings(file: GgufFile, name: str) -> list[str]:
+    found = file.metadata.get(name)
+    if not isinstance(found, list) or not found:
+        raise ModelError(f"{file.path} has no {name}")
+    return cast(list[str], found)
 
 
 def _words(rule: str) -> pre_tokenizers.PreTokenizer:
@@ -80,6 +86,8 @@ def _add_bos(encoder: Tokenizer, file: GgufFile, tokens: list[str]) -> None:
     bos = meta.get("tokenizer.ggml.bos_token_id")
     if not meta.get("tokenizer.ggml.add_bos_token", default) or not isinstance(bos, int):
         return
+    if not 0 <= bos < len(tokens):
+        raise ModelError(f"{file.path} begins texts with token {bos} of {len(tokens)}")
     encoder.post_processor = TemplateProcessing(
         single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
     )

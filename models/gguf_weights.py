@@ -64,6 +64,8 @@ class GgufWeights:
             block, block_bytes = GGML_QUANT_SIZES[kind]
             size = math.prod(stored.shape) // block * block_bytes
             raw = np.fromfile(self._file.path, np.uint8, size, offset=stored.offset)
+            if len(raw) < size:
+                raise ValueError("the file ends inside it")
             # One long row a piece: the package works in groups of 16 rows, and short ones
             # take it three times as long.
             piece = max(1, _PIECE_BYTES // block_bytes) * block_bytes

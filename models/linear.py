@@ -48,6 +48,8 @@ class Linear:
         self._product = kernel(weight.contiguous(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if not x.shape[0]:  # a step of chunks: reading the head's weights takes long
+            return x.new_empty(0, self.out_features)
         if x.shape[0] <= self.max_rows:
             return self._padded(x)
         return torch.cat([self._padded(block) for block in torch.split(x, self.max_rows)])

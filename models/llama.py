@@ -15,6 +15,7 @@ class Llama:
     def __init__(
         self, config: ModelConfig, decoder: Decoder, attention: AttentionBackend
     ) -> None:
+        self.vocab_size = config.vocab_size
         self._eps = config.norm_eps
         self._decoder = decoder
         self._attention = attention

@@ -90,7 +90,8 @@ def load(options: LoadOptions) -> Loaded:
         attention_why=attention_why,
         batch_invariant=fault is None,
         batch_why=fault or "",
-        eos_ids=config.eos_ids,
+        # A file may name ids that the model does not have (-1 for none): nothing to stop at.
+        eos_ids=tuple(id for id in config.eos_ids if 0 <= id < config.vocab_size),
     )
 
 
@@ -114,7 +115,7 @@ def _attention(
         dtype=dtype,
     )
     try:
-        return choose(options.attention, spec)
+        return choose(options.attention, spec, (config.hidden_size, config.intermediate_size))
     except BackendUnavailable as error:
         raise ModelError(str(error)) from error
 

@@ -1,6 +1,7 @@
 """Runs steps on a Llama-family model: rows in, next tokens out."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +19,8 @@ Results = dict[RequestId, RowResult]
 
 class TorchRunner:
     """`models.batch.Runner` on torch. What it raises ends the step's own rows; a row without
-    a distribution (NaN in it) fails alone."""
+    a distribution (NaN in it), or with a token the model does not have (a tokenizer may know
+    more of them), fails alone."""
 
     def __init__(self, model: Llama, attention: AttentionBackend) -> None:
         self._model = model
@@ -32,15 +34,29 @@ class TorchRunner:
                 self._attention.copy_out(batch.swap_out)
             if batch.swap_in:
                 self._attention.copy_in(batch.swap_in)
-            if not batch.rows:
-                return StepResult({}, model_s=time.perf_counter() - started_s)
-            inputs = step_inputs(batch.rows, self._attention.spec.page_size)
+            rows, results = self._split(batch.rows)
+            if not rows:
+                return StepResult(results, model_s=time.perf_counter() - started_s)
+            inputs = step_inputs(rows, self._attention.spec.page_size)
             wanted = _wanted(inputs)
             hidden = self._hidden(inputs, wanted)
             logits = self._model.logits(hidden[: len(wanted.draws)])
             computed_s = time.perf_counter()
-            results = self._sampled(inputs, wanted, hidden, logits)
+            results |= self._sampled(inputs, wanted, hidden, logits)
         return StepResult(results, computed_s - started_s, time.perf_counter() - computed_s)
+
+    def _split(self, rows: Sequence[Row]) -> tuple[list[Row], Results]:
+        """The rows that can be computed, and the results of the others."""
+        size, good = self._model.vocab_size, list[Row]()
+        results: Results = {}
+        for row in rows:
+            worst = max(row.tokens)
+            if worst < size:
+                good.append(row)
+            else:
+                fault = f"token id {worst} is outside the model's vocabulary of {size}"
+                results[row.request] = RowResult(error=fault)
+        return good, results
 
     def _hidden(self, inputs: StepInputs, wanted: "_Wanted") -> Tensor:
         places = [inputs.ends[i] - 1 for i in wanted.draws]

@@ -124,7 +124,9 @@ def _adjusted(raw: Floats, row: Row) -> Floats:
     if s.repetition_penalty != 1.0:
         seen = np.array([*row.prompt, *row.output], np.intp)
         known, penalty = logits[seen], np.float32(s.repetition_penalty)
-        logits[seen] = np.where(known > 0, known / penalty, known * penalty)
+        with np.errstate(all="ignore"):  # a penalty of next to nothing leaves the range
+            raised = np.minimum(known / penalty, np.finfo(np.float32).max)
+            logits[seen] = np.where(known > 0, raised, known * penalty)
     if s.frequency_penalty or s.presence_penalty:
         ids, counts = np.unique(np.array(row.output, np.intp), return_counts=True)
         penalties = s.frequency_penalty * counts + s.presence_penalty

@@ -4,6 +4,7 @@ For the front end: torch and transformers, which take seconds to import, stay ou
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from models.errors import ModelError
 from models.gguf_config import gguf_eos_ids
 from models.gguf_file import GgufFile, read_gguf
 from models.gguf_tokenizer import encoder_from_gguf
+from models.quoting import Quoting
 from models.source import model_path
 
 _SPECIAL = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
@@ -42,7 +44,12 @@ class Tokenizer(Protocol):
 
 
 class ModelTokenizer:
-    """A model's tokenizer. Safe to use from several threads."""
+    """A model's tokenizer. Safe to use from several threads.
+
+    A special token that is spelled out in a text is that token: who sends a whole prompt may
+    write all of the model's language. In chat messages it is plain text: only the template
+    ends a turn or begins another, whatever a message says.
+    """
 
     def __init__(
         self, encoder: Encoder, template: ChatTemplate, eos: tuple[int, ...], bos: int | None
@@ -52,9 +59,10 @@ class ModelTokenizer:
         self.vocab_size: int = encoder.get_vocab_size(with_added_tokens=True)
         self.eos_ids = eos
         self.bos_id = bos
-        self.special_ids = frozenset(
-            i for i, token in encoder.get_added_tokens_decoder().items() if token.special
-        )
+        added = encoder.get_added_tokens_decoder().items()
+        special = {i: token.content for i, token in added if token.special}
+        self.special_ids = frozenset(special)
+        self._special_tokens = frozenset(special.values())
 
     @property
     def has_chat_template(self) -> bool:
@@ -62,8 +70,8 @@ class ModelTokenizer:
         return self._template.fault is None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids; with the beginning-of-sequence token where the model's tokenizer adds
-        one."""
+        """Token ids, special ones where the text spells them; with the beginning-of-sequence
+        token where the model's tokenizer adds one."""
         ids: list[int] = self._encoder.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
@@ -77,11 +85,22 @@ class ModelTokenizer:
     ) -> list[int]:
         """Prompt ids of a conversation. The template alone decides on the beginning of
         sequence; one that writes it twice is corrected. Raises ChatTemplateError."""
-        text = self._template.render(messages, add_generation_prompt)
-        ids = self.encode(text, add_special_tokens=False)
+        quoting = Quoting(self._special_tokens)
+        said = [{k: quoting.hide(text) for k, text in m.items()} for m in messages]
+        ids: list[int] = []
+        for text, quoted in quoting.pieces(self._template.render(said, add_generation_prompt)):
+            encoder = self._plain_encoder if quoted else self._encoder
+            ids += encoder.encode(text, add_special_tokens=False).ids
         while self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]:
             del ids[0]
         return ids
+
+    @cached_property
+    def _plain_encoder(self) -> Encoder:
+        """Takes special tokens for the characters they are spelled with."""
+        plain: Encoder = Encoder.from_str(self._encoder.to_str())
+        plain.encode_special_tokens = True
+        return plain
 
 
 def load_tokenizer(source: str) -> ModelTokenizer:
@@ -110,9 +129,13 @@ def _read_encoder(path: Path) -> Encoder:
     if not path.exists():
         raise ModelError(f"{path} is missing: only fast tokenizers are read")
     try:
-        return Encoder.from_file(str(path))
+        encoder = Encoder.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         raise ModelError(f"cannot read {path}: {error}") from error
+    # Left in some files from training: prompts would be cut or filled up in silence.
+    encoder.no_truncation()
+    encoder.no_padding()
+    return encoder
 
 
 def _content(token: object) -> str | None:
@@ -152,6 +175,7 @@ def _gguf_special(file: GgufFile) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, key in names.items():
         token = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if isinstance(tokens, list) and isinstance(token, int):
+        # Some files name token 2**32 - 1 for none.
+        if isinstance(tokens, list) and isinstance(token, int) and 0 <= token < len(tokens):
             found[f"{name}_token"] = str(tokens[token])
     return found

@@ -49,7 +49,11 @@ class SafetensorsFolder:
         if path is None:
             raise ModelError(f"tensor {name} is missing")
         with _opened(path) as file:
-            return check_tensor(name, file.get_tensor(name), shape)
+            try:
+                tensor = file.get_tensor(name)
+            except SafetensorError as error:  # an index that names the wrong file, say
+                raise ModelError(f"cannot read tensor {name} of {path}: {error}") from error
+        return check_tensor(name, tensor, shape)
 
 
 def _files_by_tensor(folder: Path) -> Mapping[str, Path]:

@@ -295,6 +295,10 @@ def test_auto_takes_the_kernels_where_they_fit_and_says_why() -> None:
     assert (backend.name, why) == ("cpu", f"auto: the C++ kernels are built, {library.level()}")
     backend, why = choose("auto", spec_of(head_dim=20))
     assert (backend.name, "head_dim 20" in why) == ("reference", True)
+    backend, why = choose("auto", spec_of(), widths=(64, 60))
+    assert (backend.name, why) == ("reference", "auto: layer width 60 is not a multiple of 8")
+    with pytest.raises(BackendUnavailable, match="layer width 60"):
+        choose("cpu", spec_of(), widths=(64, 60))
     assert choose("reference", spec_of())[0].name == "reference"
     with pytest.raises(BackendUnavailable, match="float16"):
         choose("cpu", spec_of(dtype=torch.float16))

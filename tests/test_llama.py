@@ -186,6 +186,41 @@ def test_a_row_of_nan_fails_alone(folders: Path, tmp_path: Path, backend: str) -
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_token_that_the_model_does_not_have_fails_its_row_alone(
+    folders: Path, backend: str
+) -> None:
+    runner = load(options(folders / "llama", attention=backend)).runner
+    bad, good = Request([9, 96], [1], id=1), Request([9, 95], [2], id=2)
+    alone = Request([9, 95], [3], id=3)
+    results = runner.step(StepBatch([bad.row(), good.row()])).rows
+    assert "token id 96" in (results[bad.id].error or "")
+    assert runner.step(StepBatch([bad.row()])).rows == {bad.id: results[bad.id]}
+    run(runner, [alone], steps=1)
+    assert list(results[good.id].tokens) == alone.output
+
+
+def test_end_ids_that_the_model_does_not_have_are_left_out(tmp_path: Path) -> None:
+    model = tiny_model("llama")
+    model.generation_config.eos_token_id = [1, 96]
+    folder = saved(model, tmp_path / "m")
+    assert load(options(folder)).eos_ids == (1,)
+
+
+@pytest.mark.parametrize("widths", [{"hidden_size": 60}, {"intermediate_size": 100}])
+def test_a_model_of_odd_widths_runs_on_what_can_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, widths: dict[str, object]
+) -> None:
+    monkeypatch.setitem(KINDS, "odd", ("Llama", widths))
+    folder = saved(tiny_model("odd"), tmp_path / "m")
+    loaded = load(options(folder, attention="auto"))
+    request = Request(prompt(5), [1, 2])
+    run(loaded.runner, [request], steps=2)
+    assert (loaded.attention, len(request.output)) == ("reference", 2)
+    with pytest.raises(ModelError, match=r"attention\.backend = cpu: "):
+        load(options(folder, attention="cpu"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_pages_that_went_to_the_host_and_back_read_the_same(
     folders: Path, backend: str
 ) -> None:
@@ -266,6 +301,7 @@ def test_products_of_many_rows_are_computed_in_blocks() -> None:
     product = Linear(torch.eye(4), None, kernel, max_rows=32)
     x = torch.randn(70, 4)
     assert torch.equal(product(x), x)
+    assert product(x[:0]).shape == (0, 4)
     assert seen == [32, 32, 6]
 
 

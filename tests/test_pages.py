@@ -1,5 +1,9 @@
 """The page allocator against a model of who holds what and what each page contains."""
 
+from array import array
+from hashlib import blake2b
+from itertools import count
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -169,6 +173,23 @@ def test_without_a_prefix_cache_nothing_is_kept() -> None:
     pages.release(1)
     assert pages.cached_pages == 0
     assert pages.lookup(KeyChain("", PAGE).first(2, [1, 2, 3, 4])) == (0, 0)
+
+
+def test_no_namespace_can_be_spelled_like_a_page_of_another() -> None:
+    def digest(namespace: str) -> bytes:
+        return blake2b(namespace.encode(), digest_size=16).digest()
+
+    page, tail = (3, 4), (5, 6)
+    # A namespace whose hash is text, as an attacker's own has to be: one in 65,000.
+    victim = next(name for name in map(str, count()) if digest(name).isascii())
+    forged = (digest(victim) + array("q", page).tobytes()).decode()
+    pages = PageAllocator(8)
+    theirs = KeyChain(victim, PAGE)
+    pages.open(1, [])
+    pages.grow(1, 2)
+    for index, key in enumerate(theirs.first(2, [*page, *tail])):
+        pages.publish(1, index, key)
+    assert pages.lookup(KeyChain(forged, PAGE).first(1, tail)) == (0, 0)
 
 
 def test_scratch_page_0_is_never_given_away() -> None:

@@ -312,6 +312,16 @@ def test_a_sick_row_fails_alone(sickness, sampling):
     assert sick.tokens == sick.logprobs == ()
 
 
+@pytest.mark.parametrize("penalty", [1e-50, 1e-40, 1e-38])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_smallest_penalties_repeat_and_do_not_fail(penalty, temperature):
+    sampling = Sampling(repetition_penalty=penalty, temperature=temperature, logprobs=1)
+    row = make_row(sampling, prompt=(1, 2), output=(2, 3))
+    result = choose(torch.tensor([[90.0, -5.0, 80.0, 0.0]]), [row])[0]
+    assert result.tokens == (2,)
+    assert result.logprobs[0].top[0][0] == 0
+
+
 def test_a_row_whose_every_token_is_a_masked_stop_fails_alone():
     masked = make_row(Sampling(min_tokens=1, stop_ids=(0, 1)))
     failed, fine = choose(torch.zeros(2, 2), [masked, make_row(Sampling())])

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -178,6 +179,39 @@ def test_a_damaged_gguf_file_is_one_line(tmp_path: Path, keep: int) -> None:
     with pytest.raises(ModelError, match=r"m\.gguf") as caught:
         read_gguf(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_gguf_file_that_ends_inside_a_tensor_is_one_line(tmp_path: Path) -> None:
+    path = write_gguf(tiny_model("llama"), tmp_path / "m.gguf")
+    path.write_bytes(path.read_bytes()[:-1000])
+    file = read_gguf(path)
+    name = max(file.tensors, key=lambda name: file.tensors[name].offset)
+    last = {gguf_name(n): n for n, _ in tiny_model("llama").named_parameters()}[name]
+    with pytest.raises(ModelError, match=rf"{last} of m\.gguf .*ends inside it"):
+        GgufWeights(file, from_gguf(file)).tensor(last, file.tensors[name].shape)
+
+
+def test_a_gguf_file_without_an_embedding_is_one_line(tmp_path: Path) -> None:
+    file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
+    rest = {name: t for name, t in file.tensors.items() if name != "token_embd.weight"}
+    with pytest.raises(ModelError, match=r"m\.gguf has no tensor token_embd\.weight"):
+        from_gguf(replace(file, tensors=rest))
+
+
+def test_an_index_that_names_the_wrong_file_is_one_line(llama_folder: Path) -> None:
+    names = {"weight_map": {"model.norm.weight": "model.safetensors", "x": "model.safetensors"}}
+    (llama_folder / "model.safetensors.index.json").write_text(json.dumps(names))
+    source = SafetensorsFolder(llama_folder)
+    assert source.tensor("model.norm.weight", (64,)).shape == (64,)
+    with pytest.raises(ModelError, match=r"cannot read tensor x of .*model\.safetensors"):
+        source.tensor("x", (1,))
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "~")
+    with pytest.raises(ModelError, match="XDG_CACHE_HOME"):
+        model_path("default")
 
 
 def test_a_gguf_file_that_claims_endless_metadata_is_one_line(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from memory.kernels.library import Rows, load
 
 DTYPES = (torch.float32, torch.bfloat16)
+WIDTH_MULTIPLE = 8
 
 
 def expect(name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype) -> None:
@@ -51,7 +52,7 @@ class NativeOps:
         return out
 
     def silu_and_mul(self, gate_up: Tensor) -> Tensor:
-        rows, width = _rows("gate_up", gate_up, multiple=16)
+        rows, width = _rows("gate_up", gate_up, multiple=2 * WIDTH_MULTIPLE)
         out = torch.empty(rows, width // 2, dtype=gate_up.dtype)
         args = _args(gate_up, out, rows, width // 2)
         self._silu_and_mul(byref(args))
@@ -66,7 +67,7 @@ class NativeOps:
         return out
 
 
-def _rows(name: str, tensor: Tensor, multiple: int = 8) -> tuple[int, int]:
+def _rows(name: str, tensor: Tensor, multiple: int = WIDTH_MULTIPLE) -> tuple[int, int]:
     if tensor.dim() != 2 or tensor.dtype not in DTYPES or tensor.shape[1] % multiple:
         raise ValueError(
             f"{name} must be float32 or bfloat16 [rows, a multiple of {multiple}], "
