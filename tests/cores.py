@@ -64,9 +64,7 @@ def make_submit(
 def make_toy(core: Core) -> ToyRunner:
     """A toy model with just the core's pools."""
     residency = core.residency
-    return ToyRunner(
-        residency.pages.num_pages, residency.page_size, residency.host.num_pages
-    )
+    return ToyRunner(residency.pages.num_pages, residency.page_size, residency.host.num_pages)
 
 
 @dataclass
