@@ -159,8 +159,7 @@ async def test_a_listener_that_raises_costs_one_message_and_no_credit(
         pair.engine.send([token(1, n)], step())
     await pair.until(lambda: len(pair.heard) == WINDOW - 1)
     assert "a listener's bug" in caplog.text
-    pair.engine.receive(1.0)
-    assert pair.engine._credit == WINDOW
+    await pair.until(lambda: not pair.engine.receive(0) and pair.engine._credit == WINDOW)
 
 
 async def test_sending_does_not_swallow_the_signal_of_what_arrives(pair: Pair) -> None:
@@ -171,8 +170,8 @@ async def test_sending_does_not_swallow_the_signal_of_what_arrives(pair: Pair) -
         pair.engine.send([token(1, n)], step())
         for _ in range(n % 7):
             pair.front.send(End(0, Finish.CANCELLED))
-        await pair.until(lambda n=n: pair.steps_heard() == n + 1)
-        pair.engine.receive(0)
+        # Acknowledgements may be late: the engine looks for them, as its loop does.
+        await pair.until(lambda n=n: not pair.engine.receive(0) and pair.steps_heard() == n + 1)
 
 
 async def test_last_words_come_after_all_news_even_without_credit(pair: Pair) -> None:
