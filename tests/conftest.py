@@ -1,5 +1,5 @@
-"""Threads of a step sleep when they wait: tests share their cores with others."""
+"""The model's threads wait in tests as they do in the engine process."""
 
-import os
+from service.engine_process import spin_briefly
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+spin_briefly()

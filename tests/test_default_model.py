@@ -68,8 +68,8 @@ def oracle() -> torch.nn.Module:
 
 @cache
 def runner(dtype: str = "fp32", attention: str = "cpu", page_size: int = 16) -> Loaded:
-    """The model over a pool of 1024 pages of 16 tokens, or as many tokens."""
-    options = LoadOptions("default", dtype, attention, page_size, num_pages=16384 // page_size)
+    """The model over a pool of 4096 tokens."""
+    options = LoadOptions("default", dtype, attention, page_size, num_pages=4096 // page_size)
     return load(options)
 
 
@@ -162,12 +162,12 @@ def test_preempted_requests_get_the_same_tokens() -> None:
 
 
 def numbers(setting: Setting, which: range) -> list[list[TokenLogprob]]:
-    """Log-probabilities of 24 tokens and of the prompt, with alternatives: equal only when
+    """Log-probabilities of 16 tokens and of the prompt, with alternatives: equal only when
     the logits behind them are equal to the bit."""
     core, model = setting.engine()
     found: dict[int, list[TokenLogprob]] = {i: [] for i in which}
     for i in which:
-        core.submit(submit(i, prompts()[i], 24, Sampling(logprobs=3, prompt_logprobs=1)))
+        core.submit(submit(i, prompts()[i], 16, Sampling(logprobs=3, prompt_logprobs=1)))
     while core.has_work:
         step_once(core, model)
         for event in core.take_events()[0]:
@@ -181,10 +181,10 @@ def test_logits_are_equal_to_the_bit_whatever_the_batch_did(dtype: str) -> None:
     request finds its own pages again."""
     if not runner(dtype).batch_invariant:
         pytest.skip("the products of this CPU depend on the batch")
-    which = range(12)
+    which = range(8)
     together = numbers(Setting(dtype), which)
     assert numbers(Setting(dtype, chunk=7), which) == together
     assert numbers(Setting(dtype, pages=30), which) == together
     assert numbers(Setting(dtype, page_size=1), which) == together
-    for i in (0, 5, 11):
+    for i in (0, 7):
         assert numbers(Setting(dtype), range(i, i + 1)) == [together[i]]
