@@ -118,7 +118,7 @@ class PageArithmetic(Protocol):
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """Measured seconds: per prefill token, per decode row, per page moved to or from
-    the host."""
+    the host. 0 for what was not measured yet."""
 
     token_s: float = 0.0
     row_s: float = 0.0

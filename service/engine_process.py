@@ -60,7 +60,7 @@ def spin_briefly() -> None:
     """Bound how long the model's threads spin when they wait for each other. Call before
     torch is imported: its OpenMP reads the environment once.
 
-    Sleeping at once costs a third of the speed (a step has hundreds of waits), spinning for
+    Sleeping at once costs a quarter of the speed (a step has hundreds of waits), spinning for
     long makes a step ten times slower when somebody else wants the cores: ARCHITECTURE.md.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
