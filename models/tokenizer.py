@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer as Encoder
 
-from models.chat_template import ChatTemplate
+from models.chat_template import ChatTemplate, ChatTemplateError
 from models.config import eos_ids, read_json
 from models.errors import ModelError
 from models.gguf_config import gguf_eos_ids
@@ -91,9 +91,24 @@ class ModelTokenizer:
         for text, quoted in quoting.pieces(self._template.render(said, add_generation_prompt)):
             encoder = self._plain_encoder if quoted else self._encoder
             ids += encoder.encode(text, add_special_tokens=False).ids
-        while self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]:
+        while self._begins_twice(ids):
             del ids[0]
         return ids
+
+    @cached_property
+    def corrects_template(self) -> bool:
+        """The chat template writes the beginning of sequence twice, which `chat` mends: to be
+        said at start, since the model's other users may not mend it."""
+        if not self.has_chat_template:
+            return False
+        try:
+            text = self._template.render([{"role": "user", "content": "x"}])
+        except ChatTemplateError:
+            return False  # it wants other turns than this
+        return self._begins_twice(self._encoder.encode(text, add_special_tokens=False).ids)
+
+    def _begins_twice(self, ids: list[int]) -> bool:
+        return self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]
 
     @cached_property
     def _plain_encoder(self) -> Encoder:

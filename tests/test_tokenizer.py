@@ -148,6 +148,8 @@ def test_a_second_beginning_of_sequence_is_taken_out(
 ) -> None:
     tokenizer = chatting(encoder, tmp_path, "{{ bos_token }}{{ bos_token }}x")
     assert tokenizer.chat(CHAT) == [0, *tokenizer.encode("x")]
+    assert tokenizer.corrects_template
+    assert not chatting(encoder, tmp_path, "{{ bos_token }}x").corrects_template
 
 
 @pytest.mark.parametrize("kind", ["folder", "gguf"])
