@@ -96,6 +96,24 @@ class Rows(Structure):
     )
 
 
+class Product(Structure):
+    """Arguments of `walkway_multiply`. `strips` and `wide` are set by the kernel."""
+
+    _fields_ = (
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("x", c_void_p),
+        ("y", c_void_p),
+        ("strips", c_void_p),
+        ("wide", c_void_p),
+        ("rows", c_int32),
+        ("inputs", c_int32),
+        ("outputs", c_int32),
+        ("is_bf16", c_int32),
+        ("threads", c_int32),
+    )
+
+
 class KernelsMissing(Exception):
     """The extension was not built, or cannot be loaded here."""
 
@@ -118,6 +136,7 @@ def load() -> ctypes.CDLL:
     library.walkway_attend.argtypes = (POINTER(Attend),)
     library.walkway_rope.argtypes = (POINTER(Rope),)
     library.walkway_attend.restype = None
+    library.walkway_multiply.argtypes = (POINTER(Product),)
     for name in ("rms_norm", "add_rms_norm", "silu_and_mul", "argmax"):
         kernel = getattr(library, f"walkway_{name}")
         kernel.argtypes, kernel.restype = (POINTER(Rows),), None

@@ -1,5 +1,7 @@
 // The C interface: picks the level and shares the work out over torch's OpenMP threads.
+#include <omp.h>
 #include <stdint.h>
+#include <stdlib.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -53,6 +55,23 @@ void each(int count, int threads, int64_t elements, Work work) {
 
 void each_row(const Rows& a, void (*kernel)(const Rows&, int)) {
   each(a.rows, a.threads, (int64_t)a.rows * a.width, [&](int row) { kernel(a, row); });
+}
+
+// Floats that the calling thread keeps between calls: fresh pages would cost more than the
+// work done in them. Null where there is no memory.
+float* kept_floats(size_t count) {
+  struct Kept {
+    float* data = nullptr;
+    size_t count = 0;
+    ~Kept() { free(data); }
+  };
+  static thread_local Kept kept;
+  if (kept.count < count) {
+    free(kept.data);
+    kept.data = (float*)aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64);
+    kept.count = kept.data ? count : 0;
+  }
+  return kept.data;
 }
 
 bool row_fits(const Attend& a, int row, int pages, int num_pages) {
@@ -135,6 +154,22 @@ EXPORT void walkway_silu_and_mul(const Rows* a) {
 
 EXPORT void walkway_argmax(const Rows* a) {
   each_row(*a, levels[current.load(std::memory_order_relaxed)]->argmax);
+}
+
+// -1, and nothing done, where there is no memory for the scratch.
+EXPORT int walkway_multiply(const Product* given) {
+  Product a = *given;
+  const Level& level = *levels[current.load(std::memory_order_relaxed)];
+  const int64_t inputs = even_inputs(a), units = (a.outputs + UNIT - 1) / UNIT;
+  a.wide = kept_floats((a.threads * UNIT + a.rows) * inputs);
+  if (!a.wide) return -1;
+  a.strips = a.wide + a.threads * UNIT * inputs;
+  each(strip_count(a), a.threads, a.rows * inputs,
+       [&](int strip) { level.lay_strip(a, strip); });
+  each(units, a.threads, units * UNIT * inputs, [&](int unit) {
+    level.multiply(a, unit, a.wide + omp_get_thread_num() * UNIT * inputs);
+  });
+  return 0;
 }
 
 // Asks for huge pages behind a pool: a step reads all over it, and misses fewer TLB entries.

@@ -48,6 +48,20 @@ struct Rows {
   float eps;
 };
 
+// `x` [rows, inputs] times packed weights, plus `bias` (null or fp32, whole units), to `y`
+// [rows, outputs]; x and y are of the weights' type. Weights lie in panels of PANEL outputs,
+// [inputs][PANEL] in fp32 and [inputs / 2][PANEL][2] in bf16, padded with zeros to whole units
+// and to an even number of inputs. The two scratches are set inside: `strips` holds x, `wide`
+// one unit's weights for each thread.
+struct Product {
+  const void* weight;
+  const float* bias;
+  const void* x;
+  void* y;
+  float *strips, *wide;
+  int32_t rows, inputs, outputs, is_bf16, threads;
+};
+
 // One dispatch level's kernels, each for one unit of work.
 struct Level {
   const char* name;
@@ -58,6 +72,8 @@ struct Level {
   void (*add_rms_norm)(const Rows&, int row);
   void (*silu_and_mul)(const Rows&, int row);
   void (*argmax)(const Rows&, int row);
+  void (*lay_strip)(const Product&, int strip);
+  void (*multiply)(const Product&, int unit, float* wide);
 };
 
 extern const Level baseline_level;
@@ -67,3 +83,26 @@ extern const Level avx2_level, avx512_level;
 
 constexpr int MAX_HEAD_DIM = 256;
 constexpr int TILE_ROWS = 32;
+constexpr int PANEL = 16, UNIT = 32;  // outputs
+constexpr int STRIP_ROWS = 6, NARROW_STRIP_ROWS = 5, WIDEN_ROWS = 64;
+
+inline int even_inputs(const Product& a) { return a.inputs + a.inputs % 2; }
+
+// Whether bf16 weights are widened once a unit and not once a strip.
+inline bool widens(const Product& a) { return a.is_bf16 && a.rows >= WIDEN_ROWS; }
+
+// Rows are computed in strips of nearly equal size. With bf16 weights six rows want one register
+// more than AVX2 has, which costs more than weights read anew once every five.
+inline int strip_count(const Product& a) {
+  const int most = a.is_bf16 && !widens(a) ? NARROW_STRIP_ROWS : STRIP_ROWS;
+  return a.rows <= STRIP_ROWS ? 1 : (a.rows + most - 1) / most;
+}
+
+struct Strip {
+  int first, rows;
+};
+
+inline Strip strip_at(const Product& a, int strip) {
+  const int count = strip_count(a), least = a.rows / count, larger = a.rows % count;
+  return {strip * least + (strip < larger ? strip : larger), least + (strip < larger)};
+}
