@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PY_DIRS := protos service schedulers memory models bench cli
-PROTO := protos/walkway/v1/inference.proto
+PROTO := protos/walkway/v1/inference.proto protos/walkway/v1/admin.proto
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO)
 
 .PHONY: help env check test demo serve protos bench image clean

@@ -10,6 +10,21 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class EvictionMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVICTION_MODE_UNSPECIFIED: _ClassVar[EvictionMode]
+    EVICTION_MODE_RECOMPUTE: _ClassVar[EvictionMode]
+    EVICTION_MODE_SWAP: _ClassVar[EvictionMode]
+
+class EvictionCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVICTION_CAUSE_UNSPECIFIED: _ClassVar[EvictionCause]
+    EVICTION_CAUSE_PAGES: _ClassVar[EvictionCause]
+    EVICTION_CAUSE_ROWS: _ClassVar[EvictionCause]
+    EVICTION_CAUSE_PRIORITY: _ClassVar[EvictionCause]
+    EVICTION_CAUSE_FAIRNESS: _ClassVar[EvictionCause]
+    EVICTION_CAUSE_DEADLINE: _ClassVar[EvictionCause]
+
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
@@ -20,6 +35,15 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_CANCELLED: _ClassVar[FinishReason]
     FINISH_REASON_UNAVAILABLE: _ClassVar[FinishReason]
     FINISH_REASON_ERROR: _ClassVar[FinishReason]
+EVICTION_MODE_UNSPECIFIED: EvictionMode
+EVICTION_MODE_RECOMPUTE: EvictionMode
+EVICTION_MODE_SWAP: EvictionMode
+EVICTION_CAUSE_UNSPECIFIED: EvictionCause
+EVICTION_CAUSE_PAGES: EvictionCause
+EVICTION_CAUSE_ROWS: EvictionCause
+EVICTION_CAUSE_PRIORITY: EvictionCause
+EVICTION_CAUSE_FAIRNESS: EvictionCause
+EVICTION_CAUSE_DEADLINE: EvictionCause
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason
@@ -125,18 +149,20 @@ class Stopping(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., max_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., ignore_eos: _Optional[bool] = ..., stop_strings: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., include_stop: _Optional[bool] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("text", "token_ids", "skip_special_tokens", "logprobs", "prompt_logprobs")
+    __slots__ = ("text", "token_ids", "skip_special_tokens", "logprobs", "prompt_logprobs", "scheduling_events")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SKIP_SPECIAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_EVENTS_FIELD_NUMBER: _ClassVar[int]
     text: bool
     token_ids: bool
     skip_special_tokens: bool
     logprobs: int
     prompt_logprobs: int
-    def __init__(self, text: _Optional[bool] = ..., token_ids: _Optional[bool] = ..., skip_special_tokens: _Optional[bool] = ..., logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    scheduling_events: bool
+    def __init__(self, text: _Optional[bool] = ..., token_ids: _Optional[bool] = ..., skip_special_tokens: _Optional[bool] = ..., logprobs: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., scheduling_events: _Optional[bool] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("text", "token_ids", "logprobs", "prompt_logprobs", "summary")
@@ -153,18 +179,20 @@ class GenerateResponse(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
 
 class GenerateStreamResponse(_message.Message):
-    __slots__ = ("text", "token_ids", "logprobs", "prompt_logprobs", "summary")
+    __slots__ = ("text", "token_ids", "logprobs", "prompt_logprobs", "summary", "scheduling_events")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_EVENTS_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprob]
     summary: Summary
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ...) -> None: ...
+    scheduling_events: _containers.RepeatedCompositeFieldContainer[SchedulingEvent]
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[TokenLogprob, _Mapping]]] = ..., summary: _Optional[_Union[Summary, _Mapping]] = ..., scheduling_events: _Optional[_Iterable[_Union[SchedulingEvent, _Mapping]]] = ...) -> None: ...
 
 class TokenLogprob(_message.Message):
     __slots__ = ("token_id", "logprob", "alternatives")
@@ -185,7 +213,7 @@ class Alternative(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class Summary(_message.Message):
-    __slots__ = ("request_id", "finish_reason", "stop_string", "stop_token_id", "usage", "seed", "timings")
+    __slots__ = ("request_id", "finish_reason", "stop_string", "stop_token_id", "usage", "seed", "timings", "scheduling")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     STOP_STRING_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +221,7 @@ class Summary(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     finish_reason: FinishReason
     stop_string: str
@@ -200,7 +229,58 @@ class Summary(_message.Message):
     usage: Usage
     seed: int
     timings: Timings
-    def __init__(self, request_id: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., seed: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    scheduling: SchedulingReceipt
+    def __init__(self, request_id: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., seed: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., scheduling: _Optional[_Union[SchedulingReceipt, _Mapping]] = ...) -> None: ...
+
+class SchedulingReceipt(_message.Message):
+    __slots__ = ("queue", "steps", "cached_tokens", "recomputed_tokens", "swapped_pages", "paused", "preemptions", "evictions")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SWAPPED_PAGES_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    queue: _duration_pb2.Duration
+    steps: int
+    cached_tokens: int
+    recomputed_tokens: int
+    swapped_pages: int
+    paused: _duration_pb2.Duration
+    preemptions: int
+    evictions: _containers.RepeatedCompositeFieldContainer[Eviction]
+    def __init__(self, queue: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., steps: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., swapped_pages: _Optional[int] = ..., paused: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., preemptions: _Optional[int] = ..., evictions: _Optional[_Iterable[_Union[Eviction, _Mapping]]] = ...) -> None: ...
+
+class Eviction(_message.Message):
+    __slots__ = ("at", "mode", "cause", "pages", "swap_estimate", "recompute_estimate")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    SWAP_ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTE_ESTIMATE_FIELD_NUMBER: _ClassVar[int]
+    at: _duration_pb2.Duration
+    mode: EvictionMode
+    cause: EvictionCause
+    pages: int
+    swap_estimate: _duration_pb2.Duration
+    recompute_estimate: _duration_pb2.Duration
+    def __init__(self, at: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., mode: _Optional[_Union[EvictionMode, str]] = ..., cause: _Optional[_Union[EvictionCause, str]] = ..., pages: _Optional[int] = ..., swap_estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., recompute_estimate: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class SchedulingEvent(_message.Message):
+    __slots__ = ("preempted", "resumed")
+    PREEMPTED_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    preempted: Eviction
+    resumed: Resumption
+    def __init__(self, preempted: _Optional[_Union[Eviction, _Mapping]] = ..., resumed: _Optional[_Union[Resumption, _Mapping]] = ...) -> None: ...
+
+class Resumption(_message.Message):
+    __slots__ = ("at",)
+    AT_FIELD_NUMBER: _ClassVar[int]
+    at: _duration_pb2.Duration
+    def __init__(self, at: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "cached_tokens", "output_tokens", "recomputed_tokens", "preemptions")
