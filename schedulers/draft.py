@@ -1,6 +1,6 @@
 """A plan while it is made: keeps the sums that `schedulers.check` will ask for."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from schedulers.interface import Eviction, Plan, Refusal, RequestId, RequestView, Snapshot
 
@@ -9,7 +9,8 @@ class Draft:
     """Grants tokens, rows and pages until the step is full.
 
     A strategy names requests in its own order; what it is granted is legal by
-    construction, apart from evicting or refusing what it may not.
+    construction, apart from evicting or refusing what it may not, and does not come up
+    short of pages when it is carried out.
     """
 
     def __init__(self, snap: Snapshot) -> None:
@@ -19,35 +20,83 @@ class Draft:
         self.pages = snap.free_pages
         self._tokens: dict[RequestId, int] = {}
         self._taken: dict[RequestId, int] = {}
+        self._joined: list[RequestView] = []
         self._evict: dict[RequestId, Eviction] = {}
         self._refuse: dict[RequestId, Refusal] = {}
+
+    def decode(
+        self, views: Iterable[RequestView]
+    ) -> tuple[list[RequestView], list[RequestView]]:
+        """Grant a token to each of `views`, which run, that has one pending. Returns those
+        that found no page and those that have more pending. Once for a draft, first."""
+        pages_for, tokens, taken = self._snap.memory.pages_for, self._tokens, self._taken
+        budget, pages = self.budget, self.pages
+        short, chunks = [], []
+        for view in views:
+            if view.known - view.computed > 1:
+                chunks.append(view)
+            elif budget:
+                id = view.id
+                need = pages_for(id, 1)
+                if need > pages:
+                    short.append(view)
+                    continue
+                tokens[id] = 1
+                budget -= 1
+                if need:
+                    taken[id] = need
+                    pages -= need
+        self.budget, self.pages = budget, pages
+        return short, chunks
 
     def take(self, view: RequestView, want: int | None = None, keep_pages: int = 0) -> int:
         """Grant `view` up to `want` tokens (its pending ones when absent), leaving at least
         `keep_pages` free. Returns what was granted, 0 when nothing fits."""
-        joins = view.id not in self._snap.running
-        if joins and self.rows <= 0:
-            return 0
+        joins, room = view.id not in self._snap.running, self.pages - keep_pages
+        if joins and (self.rows <= 0 or room <= 0 or self.budget <= 0):
+            return 0  # one that joins takes a page at least; nothing to ask the cache for
         pending = self._snap.pending(view)
         tokens = min(pending if want is None else min(want, pending), self.budget)
-        tokens, pages = self._fit(view.id, tokens, self.pages - keep_pages)
+        tokens, pages = self._fit(view, tokens, room)
         if tokens <= 0:
             return 0
         self._tokens[view.id] = tokens
         self._taken[view.id] = pages
         self.budget -= tokens
         self.pages -= pages
-        self.rows -= joins
+        if joins:
+            self.rows -= 1
+            self._joined.append(view)
         return tokens
 
     def admit(self, view: RequestView, want: int | None = None) -> int:
-        """Like `take`, for a request that joins: leaves the watermark to those that run."""
-        alone = self.is_empty and not self._snap.running
-        return self.take(view, want, 0 if alone else self._snap.watermark_pages)
+        """Like `take`, for a request that joins. While others run it joins only when there
+        are pages for all that it has pending, beside the reserve: who is let in on less is
+        soon evicted again, and again."""
+        if self.rows <= 0 or not self.budget:
+            return 0
+        keep = self.reserve_pages()
+        if keep and self.admission_pages(view) > self.pages:
+            return 0
+        return self.take(view, want, keep)
+
+    def admission_pages(self, view: RequestView, repins: int = 0, leaving: int = 0) -> int:
+        """Free pages at which `view` joins, once `leaving` more give way, of whose pages
+        `repins` are in its cached prefix."""
+        pending, keep = self._snap.pending(view), self.reserve_pages(leaving)
+        tokens = pending if keep else min(pending, self.budget)
+        return self.need_pages(view, tokens, repins) + keep
+
+    def reserve_pages(self, leaving: int = 0) -> int:
+        """What an admission leaves to others once `leaving` more give way: the watermark
+        and the next page of each, or nothing when nobody else is left."""
+        stay = len(self._snap.running) + len(self._joined) - len(self._evict) - leaving
+        return self._snap.watermark_pages + stay if stay else 0
 
     def gives(self, view: RequestView) -> int:
         """Pages that evicting a running request adds to this plan, at least."""
-        return self._taken.get(view.id, 0) + self._snap.memory.pages_from(view.id)
+        lost = max((self.repins(joined, view) for joined in self._joined), default=0)
+        return self._taken.get(view.id, 0) + self._snap.memory.pages_from(view.id) - lost
 
     def evict(self, view: RequestView, eviction: Eviction) -> None:
         """Take a running request's pages and row for others, and what it was granted."""
@@ -71,16 +120,43 @@ class Draft:
         """Who gives way in this step."""
         return self._evict.keys()
 
+    @property
+    def refused(self) -> Collection[RequestId]:
+        """Who is turned away in this step."""
+        return self._refuse.keys()
+
     def plan(self) -> Plan:
         """The finished plan."""
         return Plan(self._tokens, self._evict, self._refuse)
 
-    def _fit(self, request: RequestId, tokens: int, pages: int) -> tuple[int, int]:
+    def need_pages(self, view: RequestView, tokens: int, repins: int = 0) -> int:
+        """What `tokens` for `view` take out of `pages`, when `repins` pages that others give
+        back besides are in its cached prefix."""
+        need = self._snap.memory.pages_for(view.id, tokens)
+        for gone in self._evict:
+            repins += self.repins(view, self._snap.running[gone])
+        if not repins:
+            return need
+        cached = self._snap.memory.cached_tokens(view.id)
+        return min(need + repins, self._covering(cached + tokens))
+
+    def repins(self, view: RequestView, victim: RequestView) -> int:
+        """Pages counted as given back by `victim` which are in the cached prefix of `view`,
+        at most: both begin at token 0, and what `victim` shares are its first pages."""
+        hits = self._snap.memory.cached_tokens(view.id) // self._snap.page_size
+        if not hits:
+            return 0
+        pages, sole = self._covering(victim.computed), self._snap.memory.pages_from(victim.id)
+        return max(0, min(sole, min(hits, pages) - (pages - sole)))
+
+    def _fit(self, view: RequestView, tokens: int, pages: int) -> tuple[int, int]:
         """The largest chunk of at most `tokens` that takes at most `pages`, and its pages."""
-        memory = self._snap.memory
         while tokens > 0:
-            need = memory.pages_for(request, tokens)
+            need = self.need_pages(view, tokens)
             if need <= pages:
                 return tokens, need
             tokens -= max(1, (need - pages - 1) * self._snap.page_size)
         return 0, 0
+
+    def _covering(self, tokens: int) -> int:
+        return -(-tokens // self._snap.page_size)

@@ -1,26 +1,20 @@
 """First come, first served, with chunked prefill."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import merge
 from typing import ClassVar
 
 from schedulers.draft import Draft
-from schedulers.interface import (
-    ALWAYS,
-    Cause,
-    Eviction,
-    Mode,
-    Plan,
-    Promise,
-    RequestView,
-    Snapshot,
-)
+from schedulers.eviction import DOC, Evictions, Way
+from schedulers.interface import ALWAYS, Plan, Promise, Snapshot
+from schedulers.running import by_age, continue_running
 
 
 @dataclass(frozen=True, slots=True)
 class FCFSOptions:
-    """FCFS has none."""
+    """Options of `fcfs`."""
+
+    eviction: Way = field(default="recompute", metadata={"doc": DOC})
 
 
 class FCFS:
@@ -38,37 +32,21 @@ class FCFS:
         self.options = options
 
     def plan(self, snap: Snapshot) -> Plan:
-        draft = Draft(snap)
-        continue_running(snap, draft)
-        if not draft.evicted:
-            admit_by_age(snap, draft)
-        return draft.plan()
+        return plan_by_age(snap, self.options.eviction)
 
 
-def recomputing(view: RequestView) -> Eviction:
-    """The victim's pages are computed again."""
-    return Eviction(Mode.RECOMPUTE, Cause.PAGES)
-
-
-def continue_running(
-    snap: Snapshot,
-    draft: Draft,
-    ranked: Iterable[RequestView] | None = None,
-    give_way: Callable[[RequestView], Eviction] = recomputing,
-) -> None:
-    """Grant running requests their tokens: decode rows, then chunks, both in the order of
-    `ranked` (all that run, by age when absent). One that finds no page evicts from the end
-    of `ranked` on; when it is the last itself it gives way. So the first always moves."""
-    alive = list(snap.running.values() if ranked is None else ranked)
-    for view in sorted(alive, key=lambda view: snap.pending(view) > 1):
-        while view.id not in draft.evicted and draft.budget and not draft.take(view):
-            victim = alive.pop()
-            draft.evict(victim, give_way(victim))
+def plan_by_age(snap: Snapshot, eviction: Way) -> Plan:
+    """Oldest first throughout. Nobody joins in a step in which somebody gives way."""
+    draft = Draft(snap)
+    continue_running(snap, draft, Evictions(eviction, snap))
+    if not draft.evicted:
+        admit_by_age(snap, draft)
+    return draft.plan()
 
 
 def admit_by_age(snap: Snapshot, draft: Draft) -> None:
     """Resume the swapped and admit the waiting, oldest first, up to one that finds no room:
     nobody behind it goes ahead."""
-    for view in merge(snap.swapped.values(), snap.waiting.values(), key=lambda view: view.id):
+    for view in merge(snap.swapped.values(), snap.waiting.values(), key=by_age):
         if not draft.admit(view):
             return

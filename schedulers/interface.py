@@ -117,12 +117,13 @@ class PageArithmetic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """Measured seconds: per prefill token, per decode row, per page moved to or from
-    the host. 0 for what was not measured yet."""
+    """Measured seconds: for each prefill token, decode row and page moved to or from the
+    host, and for any step beside them. 0 for what was not measured yet."""
 
     token_s: float = 0.0
     row_s: float = 0.0
     page_s: float = 0.0
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,19 @@
 """A queue of waiting requests that keeps itself by what a snapshot says has changed."""
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
 from itertools import chain
 from typing import Any
 
-from sortedcontainers import SortedKeyList
-
 from schedulers.interface import RequestId, RequestView, Snapshot
 
 Key = Callable[[RequestView], Any]
 Lane = Callable[[RequestView], str]
+Place = tuple[Any, RequestId]
+
+FEW = 16  # insertions one by one up to here; one sort of a nearly sorted list beyond
 
 
 class WaitingQueue:
@@ -19,28 +21,31 @@ class WaitingQueue:
     `lane` says so (one for each tenant, say), else all in lane "".
 
     A request's key and lane must not change while it waits. Costs O(changes x log waiting)
-    a step; a strategy reads only as much of it as it plans.
+    a step and one sort on a rebuild; a strategy reads only as much of it as it plans.
     """
 
     def __init__(self, key: Key, lane: Lane = lambda view: "") -> None:
         self._key = key
         self._lane = lane
-        self._keys: dict[RequestId, tuple[Any, RequestId]] = {}
-        self._lane_of: dict[RequestId, str] = {}
-        self._lanes: dict[str, SortedKeyList] = {}
+        self._found: dict[RequestId, tuple[str, Place]] = {}
+        self._lanes: dict[str, list[Place]] = {}
 
-    def sync(self, snap: Snapshot) -> None:
-        """Bring the queue up to date; call once in every `plan`, first."""
+    def sync(self, snap: Snapshot) -> set[str]:
+        """Bring the queue up to date; call once in every `plan`, first. Returns the lanes
+        that somebody entered or left, on a rebuild all of them."""
         if snap.rebuild:
             self._lanes.clear()
-            self._keys.clear()
-            self._lane_of.clear()
-        came = snap.waiting if snap.rebuild else snap.arrived
-        new = {r for r in came if r in snap.waiting and r not in self._keys}
-        self._add(snap.waiting[request] for request in new)
+            self._found.clear()
+        came = snap.waiting if snap.rebuild else dict.fromkeys(snap.arrived)
+        changed = self._add(
+            snap.waiting[request]
+            for request in came
+            if request in snap.waiting and request not in self._found
+        )
         for request in snap.left:
-            if request not in snap.waiting and request in self._keys:
-                self._remove(request)
+            if request not in snap.waiting and request in self._found:
+                changed.add(self._remove(request))
+        return changed
 
     @property
     def lanes(self) -> Set[str]:
@@ -49,35 +54,41 @@ class WaitingQueue:
 
     def candidates(self, snap: Snapshot, lane: str = "") -> Iterator[RequestView]:
         """Who could join from this lane, swapped and waiting alike, in order of key."""
-
-        def order(view: RequestView) -> tuple[Any, RequestId]:
-            return self._key(view), view.id
-
-        swapped = [view for view in snap.swapped.values() if self._lane(view) == lane]
-        waiting = (snap.waiting[request] for request in self._lanes.get(lane, ()))
-        return merge(sorted(swapped, key=order), waiting, key=order)
+        swapped = [
+            (self._key(view), view.id)
+            for view in snap.swapped.values()
+            if self._lane(view) == lane
+        ]
+        for _, request in merge(sorted(swapped), self._lanes.get(lane, ())):
+            yield snap.swapped.get(request) or snap.waiting[request]
 
     def __iter__(self) -> Iterator[RequestId]:
         """Everybody who waits, lane after lane."""
-        return chain.from_iterable(self._lanes.values())
+        return (request for _, request in chain.from_iterable(self._lanes.values()))
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._found)
 
-    def _add(self, views: Iterable[RequestView]) -> None:
-        new: defaultdict[str, list[RequestId]] = defaultdict(list)
+    def _add(self, views: Iterable[RequestView]) -> set[str]:
+        new: defaultdict[str, list[Place]] = defaultdict(list)
         for view in views:
-            lane = self._lane_of[view.id] = self._lane(view)
-            self._keys[view.id] = (self._key(view), view.id)
-            new[lane].append(view.id)
-        for lane, requests in new.items():
-            if lane not in self._lanes:
-                self._lanes[lane] = SortedKeyList(key=self._keys.__getitem__)
-            self._lanes[lane].update(requests)
+            lane, place = self._lane(view), (self._key(view), view.id)
+            self._found[view.id] = lane, place
+            new[lane].append(place)
+        for lane, places in new.items():
+            there = self._lanes.setdefault(lane, [])
+            if len(places) <= FEW:
+                for place in places:
+                    insort(there, place)
+            else:
+                there += places
+                there.sort()
+        return set(new)
 
-    def _remove(self, request: RequestId) -> None:
-        lane = self._lane_of.pop(request)
-        self._lanes[lane].remove(request)
-        del self._keys[request]
-        if not self._lanes[lane]:
+    def _remove(self, request: RequestId) -> str:
+        lane, place = self._found.pop(request)
+        places = self._lanes[lane]
+        del places[bisect_left(places, place)]
+        if not places:
             del self._lanes[lane]
+        return lane

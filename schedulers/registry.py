@@ -1,5 +1,6 @@
 """Finds a strategy by built-in name, entry point or `package.module:Class`."""
 
+from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 BUILT_IN = {
     "fcfs": "schedulers.fcfs:FCFS",
     "static": "schedulers.static:Static",
+    "priority": "schedulers.priority:Priority",
+    "swap": "schedulers.swap:Swap",
+    "fair": "schedulers.fair:Fair",
+    "deadline": "schedulers.deadline:Deadline",
 }
 GROUP = "walkway.schedulers"
 
@@ -15,24 +20,34 @@ class UnknownScheduler(ValueError):
     """No strategy of that name can be loaded."""
 
 
+def available() -> dict[str, str]:
+    """What there is: name -> "module:Class". A built-in name hides an entry point's."""
+    return _entry_points() | BUILT_IN
+
+
 def find(name: str) -> type[Any]:
     """The class that satisfies `schedulers.interface.Scheduler`.
 
-    Raises UnknownScheduler, naming what there is, when nothing is found or the import
-    fails.
+    Raises UnknownScheduler, naming what there is, when nothing is found, the import fails
+    or what it gives is no strategy.
     """
-    target = BUILT_IN.get(name) or _entry_points().get(name) or (name if ":" in name else None)
+    there = available()
+    target = there.get(name) or (name if ":" in name else None)
     if target is None:
-        known = ", ".join(sorted(BUILT_IN.keys() | _entry_points().keys()))
+        known = ", ".join(sorted(there))
         raise UnknownScheduler(f"scheduler {name!r} is unknown; there are: {known}")
     module, _, attribute = target.partition(":")
+    if not module or not attribute:
+        raise UnknownScheduler(f"scheduler {name!r} is not of the form package.module:Class")
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a plug-in's module does when it is imported
         raise UnknownScheduler(f"scheduler {name!r} cannot be loaded: {error}") from error
     missing = [part for part in ("Options", "promises", "plan") if not hasattr(found, part)]
     if missing:
         raise UnknownScheduler(f"scheduler {name!r} lacks {', '.join(missing)}")
+    if not is_dataclass(found.Options):
+        raise UnknownScheduler(f"scheduler {name!r} has Options that are no dataclass")
     return found  # type: ignore[no-any-return]
 
 

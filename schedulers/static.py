@@ -5,8 +5,8 @@ from itertools import islice
 from typing import ClassVar
 
 from schedulers.draft import Draft
-from schedulers.fcfs import continue_running
 from schedulers.interface import ALWAYS, Plan, Promise, RequestId, Snapshot
+from schedulers.running import continue_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,10 @@ class Static:
         self._batch: set[RequestId] = set()
 
     def plan(self, snap: Snapshot) -> Plan:
-        self._batch &= snap.running.keys() | snap.swapped.keys() | self._still_waiting(snap)
-        self._batch |= snap.running.keys() | snap.swapped.keys()
+        inside = {*snap.running, *snap.swapped}
+        if snap.rebuild:
+            self._batch.clear()
+        self._batch = {r for r in self._batch if r in snap.waiting} | inside
         if not self._batch:
             self._batch = set(islice(snap.waiting, snap.max_rows))
         draft = Draft(snap)
@@ -36,11 +38,8 @@ class Static:
             self._join(snap, draft)
         return draft.plan()
 
-    def _still_waiting(self, snap: Snapshot) -> set[RequestId]:
-        return {request for request in self._batch if request in snap.waiting}
-
     def _join(self, snap: Snapshot, draft: Draft) -> None:
-        for request in sorted(self._batch - snap.running.keys()):
+        for request in sorted(r for r in self._batch if r not in snap.running):
             view = snap.swapped.get(request) or snap.waiting[request]
             if not draft.take(view):
                 return

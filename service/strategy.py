@@ -1,5 +1,6 @@
 """Makes the chosen scheduler from its name and options."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +14,7 @@ class BadOptions(ValueError):
     """The strategy has no such option, or not with that value."""
 
 
-def make_scheduler(name: str, options: dict[str, Any]) -> Scheduler:
+def make_scheduler(name: str, options: Mapping[str, Any]) -> Scheduler:
     """Raises UnknownScheduler or BadOptions with one line for people."""
     found = find(name)
     known = {field.name for field in fields(found.Options)}
@@ -22,10 +23,20 @@ def make_scheduler(name: str, options: dict[str, Any]) -> Scheduler:
         there = ", ".join(sorted(known)) or "none"
         raise BadOptions(f"scheduler {name!r} has no option {unknown[0]!r}; it has: {there}")
     try:
-        chosen = TypeAdapter(found.Options).validate_python(options)
+        scheduler: Scheduler = found(TypeAdapter(found.Options).validate_python(dict(options)))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "options"
-        raise BadOptions(f"scheduler {name!r}: {where}: {first['msg']}") from error
-    scheduler: Scheduler = found(chosen)
+        raise BadOptions(f"scheduler {name!r}: {_first_fault(error)}") from error
+    except Exception as error:  # of a plug-in: an exchange must not end the engine
+        raise BadOptions(f"scheduler {name!r} cannot be made: {error!r}") from error
     return scheduler
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Option, what is wrong with it, and the value, where pydantic found it; the strategy's
+    own words where a check of its own did."""
+    first = error.errors()[0]
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, Exception):
+        return str(own)
+    where = ".".join(map(str, first["loc"])) or "options"
+    return f"{where} is {first['input']!r}: {first['msg']}"

@@ -177,13 +177,40 @@ def test_fcfs_lets_the_newest_give_way_and_the_oldest_always_move() -> None:
     assert order == [0, 1, 2]
 
 
-def test_fcfs_leaves_the_watermark_to_those_that_run() -> None:
-    core = make_core(pages=6, watermark=2, budget=20)
-    for id in range(3):
-        core.submit(make_submit(id, prompt=[1, 2, 3, id], max_tokens=2))
-    batch = step_once(core, make_toy(core))
+def test_an_admission_leaves_the_watermark_and_a_page_for_each_that_runs() -> None:
+    for pages, admitted in ((8, [0, 1]), (9, [0, 1]), (10, [0, 1, 2])):
+        core = make_core(pages=pages, watermark=2, budget=20)
+        for id in range(3):
+            core.submit(make_submit(id, prompt=[1, 2, 3, id], max_tokens=2))
+        batch = step_once(core, make_toy(core))
+        assert batch is not None
+        assert [row.request for row in batch.rows] == admitted
+
+
+def test_a_prompt_joins_when_all_of_it_fits_and_a_lone_one_at_once() -> None:
+    """One that joined chunk by chunk as pages came free would be evicted again and again."""
+    core = make_core(pages=12, watermark=0, budget=6)
+    core.submit(make_submit(0, prompt=[1, 2], max_tokens=3))
+    toy = make_toy(core)
+    step_once(core, toy)
+    core.submit(make_submit(1, prompt=range(22), max_tokens=1))  # 11 pages
+    batch = step_once(core, toy)
     assert batch is not None
-    assert [row.request for row in batch.rows] == [0, 1]
+    assert [row.request for row in batch.rows] == [0]
+    step_once(core, toy)
+    batch = step_once(core, toy)
+    assert batch is not None
+    assert [(row.request, len(row.tokens)) for row in batch.rows] == [(1, 6)]
+
+
+def test_under_pressure_little_is_computed_twice() -> None:
+    """Admitted on pages for a chunk alone, a third of all tokens were (a measured fault)."""
+    core = make_core(pages=60, watermark=2, budget=24, rows=16, audit=None)
+    for id in range(40):
+        core.submit(make_submit(id, prompt=range(id, id + 12), max_tokens=12))
+    answers = run(core, make_toy(core))
+    assert len(answers.tokens) == 40
+    assert sum(event.receipt.recomputed_tokens for event in answers.last.values()) < 100
 
 
 def test_static_lets_nobody_join_until_the_batch_has_ended() -> None:

@@ -1,0 +1,103 @@
+"""Earliest deadline first among those that can still make it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import ClassVar
+
+from schedulers.draft import Draft
+from schedulers.eviction import DOC, Evictions, Way
+from schedulers.interface import ALWAYS, Plan, Promise, Refusal, RequestView, Snapshot
+from schedulers.order import share
+from schedulers.queue import WaitingQueue
+from schedulers.running import Running
+
+MAX_REFUSED = 128  # in one plan: ending thousands in one step would hold up those that run
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineOptions:
+    """Options of `deadline`."""
+
+    patience_s: float = field(
+        default=60.0,
+        metadata={"doc": "A request without a deadline is due so long after arrival, seconds."},
+    )
+    eviction: Way = field(default="recompute", metadata={"doc": DOC})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.patience_s < float("inf"):
+            raise ValueError(f"patience_s is {self.patience_s}, it must be above 0 and finite")
+
+
+class Deadline:
+    """Whoever is due first, of those that can make it by estimate. The others are refused
+    before they cost anything, at most MAX_REFUSED in one step and the earliest first; what
+    has output, or is swapped, cannot be refused and comes last.
+
+    The estimate is a lower bound: computing what the cache does not have of the prompt,
+    which gives the first token, then a step for each token up to `min_tokens`. It assumes no
+    queueing. A request without a deadline is never refused; it is due `patience_s` after it
+    arrived, so whoever arrives later than that goes behind it unless overdue already.
+    """
+
+    Options: ClassVar[type[DeadlineOptions]] = DeadlineOptions
+    promises: ClassVar[frozenset[Promise]] = ALWAYS | {
+        Promise.NO_STARVATION,
+        Promise.WORK_CONSERVING,
+    }
+
+    def __init__(self, options: DeadlineOptions) -> None:
+        self.options = options
+        self._queue = WaitingQueue(self._due_s)
+
+    def plan(self, snap: Snapshot) -> Plan:
+        self._queue.sync(snap)
+        draft, how = Draft(snap), Evictions(self.options.eviction, snap)
+
+        def rank(view: RequestView) -> tuple[bool, float]:
+            return self._is_hopeless(snap, view), self._due_s(view)
+
+        late: list[RequestView] = []  # complete once the others have been gone through
+        candidates = chain(self._viable(snap, draft, late), late)
+        share(snap, draft, Running(snap, draft, how, rank), candidates, rank, draft.admit)
+        return draft.plan()
+
+    def _viable(
+        self, snap: Snapshot, draft: Draft, late: list[RequestView]
+    ) -> Iterator[RequestView]:
+        for view in self._queue.candidates(snap):
+            if not self._is_hopeless(snap, view):
+                yield view
+            elif view.output_tokens or view.id in snap.swapped:
+                late.append(view)
+            elif len(draft.refused) < MAX_REFUSED:
+                next_s = snap.costs.step_s + snap.pending(view) * snap.costs.token_s
+                draft.refuse(view, Refusal(next_s + _rest_s(snap, view)))
+
+    def _due_s(self, view: RequestView) -> float:
+        first_s = None if view.output_tokens else view.first_token_deadline_s
+        if first_s is None:
+            if view.deadline_s is None:
+                return view.arrival_s + self.options.patience_s
+            return view.deadline_s
+        return first_s if view.deadline_s is None else min(first_s, view.deadline_s)
+
+    def _is_hopeless(self, snap: Snapshot, view: RequestView) -> bool:
+        """Whether `view` cannot get its next token by when it must."""
+        first_s = None if view.output_tokens else view.first_token_deadline_s
+        if first_s is None and view.deadline_s is None:
+            return False
+        by_s = float("inf") if first_s is None else first_s
+        if view.deadline_s is not None:
+            by_s = min(by_s, view.deadline_s - _rest_s(snap, view))
+        left_s, token_s = by_s - snap.now_s - snap.costs.step_s, snap.costs.token_s
+        if left_s < token_s or left_s >= (view.known - view.computed) * token_s:
+            return left_s < token_s  # without asking the cache, which hashes the prompt
+        return left_s < snap.pending(view) * token_s
+
+
+def _rest_s(snap: Snapshot, view: RequestView) -> float:
+    """Least time from the next token to the whole answer."""
+    steps = max(0, view.min_tokens - view.output_tokens - 1)
+    return steps * (snap.costs.step_s + snap.costs.row_s)

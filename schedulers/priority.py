@@ -1,0 +1,97 @@
+"""By priority, with ageing and preemption on arrival."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from schedulers.draft import Draft
+from schedulers.eviction import DOC, Evictions, Way
+from schedulers.interface import ALWAYS, Cause, Eviction, Plan, Promise, RequestView, Snapshot
+from schedulers.order import share
+from schedulers.preempt import make_room
+from schedulers.queue import WaitingQueue
+from schedulers.running import Running, last_first
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityOptions:
+    """Options of `priority`."""
+
+    age_s: float = field(
+        default=30.0,
+        metadata={"doc": "Waiting so long counts as much as one level of priority, seconds."},
+    )
+    max_preemptions: int = field(
+        default=3,
+        metadata={"doc": "So often may a request be preempted; then it is immune."},
+    )
+    eviction: Way = field(default="recompute", metadata={"doc": DOC})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.age_s < float("inf"):
+            raise ValueError(f"age_s is {self.age_s}, it must be above 0 and finite")
+        if self.max_preemptions < 0:
+            raise ValueError(f"max_preemptions is {self.max_preemptions}, below 0")
+
+
+class Priority:
+    """Smallest `arrival_s - priority * age_s` first, for waiting, running and swapped alike.
+
+    The key is fixed at submit, so the order never changes. Bound on the wait of the lowest
+    priority: with levels 0 to `range`, a request of level p that arrived at t has the key
+    t - p * age_s; one that arrived at u has at best u - range * age_s, which is smaller only
+    while u < t + (range - p) * age_s. So whoever arrives later than that goes behind it,
+    and what goes ahead is at most what arrived before t + range * age_s.
+
+    One that finds no row or no pages preempts those of a lower level that come after it,
+    last first, among equals the one that loses least. Equals never preempt each other, so
+    whoever was preempted cannot take its place back. After `max_preemptions` a request is
+    immune: it gives way to nobody's arrival, and to page pressure when nobody else can.
+    """
+
+    Options: ClassVar[type[PriorityOptions]] = PriorityOptions
+    promises: ClassVar[frozenset[Promise]] = ALWAYS | {
+        Promise.NO_STARVATION,
+        Promise.WORK_CONSERVING,
+    }
+
+    def __init__(self, options: PriorityOptions) -> None:
+        self.options = options
+        self._age_s = options.age_s
+        self._queue = WaitingQueue(self._key)
+
+    def plan(self, snap: Snapshot) -> Plan:
+        self._queue.sync(snap)
+        draft, how = Draft(snap), Evictions(self.options.eviction, snap)
+
+        def join(view: RequestView) -> bool:
+            return bool(draft.admit(view) or self._preempt(snap, draft, view, how))
+
+        running = Running(snap, draft, how, self._rank, how.loss_s)
+        share(snap, draft, running, self._queue.candidates(snap), self._key, join)
+        return draft.plan()
+
+    def _preempt(self, snap: Snapshot, draft: Draft, view: RequestView, how: Evictions) -> bool:
+        level, key, most = view.priority, self._key(view), self.options.max_preemptions
+        lower = [other for other in snap.running.values() if other.priority < level]
+        behind = [
+            other
+            for other in lower
+            if other.preemptions < most
+            and self._key(other) > key
+            and other.id not in draft.evicted
+        ]
+        if not behind:  # before the prompt is hashed
+            return False
+
+        def give_way(victim: RequestView) -> Eviction:
+            return how(victim, Cause.PRIORITY)
+
+        victims = last_first(behind, self._key, how.loss_s)
+        return make_room(draft, view, victims, give_way) and draft.admit(view) > 0
+
+    def _key(self, view: RequestView) -> float:
+        return view.arrival_s - view.priority * self._age_s
+
+    def _rank(self, view: RequestView) -> tuple[bool, float]:
+        """The immune come first: they give way when nobody else can."""
+        return view.preemptions < self.options.max_preemptions, self._key(view)

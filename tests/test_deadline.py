@@ -1,0 +1,153 @@
+"""What `deadline` promises: earliest first, the hopeless refused, the patient served."""
+
+from typing import Any
+
+import pytest
+
+from models.batch import Sampling
+from schedulers.deadline import MAX_REFUSED, DeadlineOptions
+from schedulers.interface import StepCosts
+from service.messages import Finish, Submit
+from tests.cores import Answers, make_submit
+from tests.watched import Scene
+
+COSTS = StepCosts(token_s=1.0, row_s=1.0, page_s=1.0)
+
+
+def request(
+    id: int, due_s: float | None = None, tokens: int = 3, min_tokens: int = 0, **other: Any
+) -> Submit:
+    sampling = Sampling(min_tokens=min_tokens)
+    other.setdefault("max_tokens", 12)
+    other.setdefault("arrival_s", 0.0)
+    other.setdefault("prompt", [id] * tokens)
+    return make_submit(id, deadline_s=due_s, sampling=sampling, **other)
+
+
+def scene(rows: int = 1, pages: int = 60, budget: int = 20, **options: object) -> Scene:
+    found = Scene("deadline", options, rows=rows, pages=pages, budget=budget)
+    found.core.costs = COSTS
+    return found
+
+
+def order(found: Scene) -> list[int]:
+    ran: list[int] = []
+    while found.core.has_work:
+        ran += found.step()
+    return list(dict.fromkeys(ran))
+
+
+def test_whoever_is_due_first_goes_first_and_those_without_a_deadline_by_patience() -> None:
+    found = scene(patience_s=60.0)
+    found.submit(request(0), request(1, 90.0), request(2, 30.0), request(3, 50.0))
+    assert order(found) == [2, 3, 0, 1]
+
+
+def test_the_first_tokens_deadline_counts_until_it_was_sent() -> None:
+    found = scene()
+    found.submit(request(0, 30.0), request(1, 90.0, first_token_deadline_s=20.0))
+    assert found.step() == [1]
+    assert not found.plan.refuse
+
+
+def test_a_hopeless_request_is_refused_with_the_least_it_would_have_needed() -> None:
+    found = scene()
+    found.submit(request(0, 9.0, tokens=10), request(1, 9.0))
+    found.step()
+    answers = Answers()
+    answers.take(found.core)
+    assert answers.finish == {0: Finish.REFUSED}
+    assert found.plan.refuse[0].estimate_s == 10.0
+    assert "10.000 s" in answers.last[0].detail
+
+
+@pytest.mark.parametrize(("due_s", "refused"), [(13.0, False), (12.9, True)])
+def test_the_least_counts_the_prompt_and_min_tokens_but_never_max_tokens(
+    due_s: float, refused: bool
+) -> None:
+    found = scene()
+    found.step(request(0, due_s, tokens=10, min_tokens=4, max_tokens=30))
+    assert bool(found.plan.refuse) == refused
+
+
+def test_what_the_cache_has_of_a_prompt_costs_nothing() -> None:
+    found = scene()
+    found.step(request(0, prompt=[7] * 10, max_tokens=1))
+    found.step(request(1, 5.0, prompt=[7] * 10), request(2, 5.0, prompt=[8] * 10))
+    assert found.plan.tokens == {1: 2}
+    assert found.plan.refuse.keys() == {2}
+
+
+@pytest.mark.parametrize("now_s", [0.0, 1e6])
+def test_without_a_deadline_nobody_is_refused(now_s: float) -> None:
+    found = scene(patience_s=1.0)
+    found.now_s = now_s
+    found.submit(request(0, tokens=20), request(1, tokens=20))
+    assert order(found) == [0, 1]
+
+
+def test_an_expired_request_is_never_the_most_urgent() -> None:
+    """One that has output cannot be refused: it comes after all that can make it."""
+    found = scene(rows=2, pages=8)
+    found.step(request(0, 500.0, tokens=3), request(1, 400.0, tokens=3))
+    while 0 in found.core.running:
+        found.step()  # until pages are short
+    assert found.core.requests[0].output_tokens
+    found.now_s = 1000.0
+    found.core.end(1, Finish.CANCELLED, found.now_s)
+    found.submit(request(2, 3000.0, max_tokens=2), request(3, 2000.0, max_tokens=2))
+    found.submit(request(4, 1001.0))
+    ran = found.step()
+    assert ran == [3, 2]
+    assert found.plan.refuse.keys() == {4}
+    assert order(found)[-1] == 0
+
+
+def test_an_expired_request_that_runs_gives_way_first() -> None:
+    found = scene(rows=2, pages=8)
+    found.step(request(0, 6.0, tokens=3), request(1, 900.0, tokens=3))
+    found.now_s = 100.0
+    while not found.plan.evict:
+        found.step()
+    assert found.plan.evict.keys() == {0}
+
+
+def test_an_urgent_request_does_not_wait_for_a_long_prompt_that_is_being_computed() -> None:
+    found = scene(rows=3, budget=8)
+    found.step(request(0, 900.0, tokens=80))
+    assert found.step(request(1, 90.0)) == [1, 0]
+    assert found.plan.tokens == {1: 3, 0: 5}
+
+
+def test_only_so_many_are_refused_in_one_step_and_others_join_meanwhile() -> None:
+    found = scene(rows=2, patience_s=1e6)
+    found.now_s = 1000.0
+    many = 2 * MAX_REFUSED + 5
+    found.submit(request(many), *(request(id, 1.0 + id) for id in range(many)))
+    assert found.step() == [many]
+    assert list(found.plan.refuse) == list(range(MAX_REFUSED))
+    for _ in range(2):
+        found.step()
+    assert found.core.requests.keys() == {many}
+
+
+def test_prompts_whose_deadlines_are_plain_are_not_looked_up() -> None:
+    """Only those that are refused are, for the estimate, and whoever might join."""
+    found = scene(rows=1)
+    looked_up: set[int] = set()
+    inner = found.core._arithmetic.cached_tokens
+
+    def cached_tokens(request: int) -> int:
+        looked_up.add(request)
+        return inner(request)
+
+    found.core._arithmetic.cached_tokens = cached_tokens
+    found.now_s = 1000.0
+    found.submit(*(request(id, 1.0 + id) for id in range(3 * MAX_REFUSED)))
+    found.step(request(900, 1e6))
+    assert looked_up == {*range(MAX_REFUSED), 900}
+
+
+def test_options_without_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="patience_s"):
+        DeadlineOptions(patience_s=0.0)
