@@ -15,7 +15,7 @@ filled it returned. Page ids only; tensors live elsewhere.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from memory.prefix import PageKey
 
@@ -32,10 +32,13 @@ class PageAllocator:
             raise ValueError(f"num_pages is {num_pages}, but one page is scratch: at least 2")
         self.num_pages = num_pages
         self.version = 0  # grows when what the cache would answer changes
-        self._prefix_cache = prefix_cache
+        self.caches = prefix_cache
         self._free = list(range(num_pages - 1, 0, -1))
         self._references = [0] * num_pages
         self._tables: dict[int, list[int]] = {}
+        # Owner -> its pages in order of position. Live: do not change them. No method,
+        # because it is asked several times a row and step.
+        self.table: Callable[[int], Sequence[int]] = self._tables.__getitem__
         self._published: dict[bytes, int] = {}
         self._keys: dict[int, PageKey] = {}
         self._cached: OrderedDict[int, None] = OrderedDict()  # unreferenced, oldest first
@@ -54,10 +57,6 @@ class PageAllocator:
     def capacity(self) -> int:
         """Pages one owner could have at most."""
         return self.num_pages - 1
-
-    def table(self, owner: int) -> Sequence[int]:
-        """The owner's pages in order of position. Live: do not change it."""
-        return self._tables[owner]
 
     def lookup(self, keys: Sequence[PageKey]) -> tuple[int, int]:
         """Length of the cached prefix of `keys`, and how many of its pages are now
@@ -91,7 +90,7 @@ class PageAllocator:
         """Offer the owner's full page number `index` to later prompts. A page whose key
         another page already has stays private."""
         page = self._tables[owner][index]
-        if not self._prefix_cache or page in self._keys or key.digest in self._published:
+        if not self.caches or page in self._keys or key.digest in self._published:
             return
         self._published[key.digest] = page
         self._keys[page] = key

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,12 @@ class PageKey:
 
     digest: bytes
     tokens: tuple[int, ...]
+
+
+class Keys(Protocol):
+    """Where the keys of one request's pages come from."""
+
+    def first(self, count: int, tokens: Sequence[int]) -> list[PageKey]: ...
 
 
 class KeyChain:

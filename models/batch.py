@@ -91,11 +91,13 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Results by request, and where the time went (seconds)."""
+    """Results by request, and where the time went (seconds); `copy_s` for all the pages that
+    were swapped, which `model_s` does not count."""
 
     rows: Mapping[RequestId, RowResult]
     model_s: float = 0.0
     sample_s: float = 0.0
+    copy_s: float = 0.0
 
 
 class Runner(Protocol):

@@ -30,20 +30,29 @@ class TorchRunner:
         """Copy pages, compute the rows, sample."""
         started_s = time.perf_counter()
         with torch.inference_mode():
-            if batch.swap_out:
-                self._attention.copy_out(batch.swap_out)
-            if batch.swap_in:
-                self._attention.copy_in(batch.swap_in)
+            copied_s = started_s
+            if batch.swap_out or batch.swap_in:
+                copied_s = self._copied_s(batch)
+            copy_s = copied_s - started_s
             rows, results = self._split(batch.rows)
             if not rows:
-                return StepResult(results, model_s=time.perf_counter() - started_s)
+                return StepResult(results, time.perf_counter() - copied_s, copy_s=copy_s)
             inputs = step_inputs(rows, self._attention.spec.page_size)
             wanted = _wanted(inputs)
             hidden = self._hidden(inputs, wanted)
             logits = self._model.logits(hidden[: len(wanted.draws)])
             computed_s = time.perf_counter()
             results |= self._sampled(inputs, wanted, hidden, logits)
-        return StepResult(results, computed_s - started_s, time.perf_counter() - computed_s)
+        sample_s = time.perf_counter() - computed_s
+        return StepResult(results, computed_s - copied_s, sample_s, copy_s)
+
+    def _copied_s(self, batch: StepBatch) -> float:
+        """Copy pages; when that was done."""
+        if batch.swap_out:
+            self._attention.copy_out(batch.swap_out)
+        if batch.swap_in:
+            self._attention.copy_in(batch.swap_in)
+        return time.perf_counter()
 
     def _split(self, rows: Sequence[Row]) -> tuple[list[Row], Results]:
         """The rows that can be computed, and the results of the others."""

@@ -5,6 +5,7 @@ table alone: a wrong page, slot or copy changes what it says. No torch.
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -42,16 +43,21 @@ class ToyRunner:
 
     def step(self, batch: StepBatch) -> StepResult:
         """Compute one step."""
+        copy_s = self._copy(batch) if batch.swap_out or batch.swap_in else 0.0
+        for row in batch.rows:
+            self._write(row)
+        rows: Mapping[RequestId, RowResult] = {r.request: self._result(r) for r in batch.rows}
+        return StepResult(rows, copy_s=copy_s)
+
+    def _copy(self, batch: StepBatch) -> float:
+        started_s = time.perf_counter()
         if batch.swap_out:
             source, target = np.array(batch.swap_out).T
             self._host[target] = self._pool[source]
         if batch.swap_in:
             source, target = np.array(batch.swap_in).T
             self._pool[target] = self._host[source]
-        for row in batch.rows:
-            self._write(row)
-        rows: Mapping[RequestId, RowResult] = {r.request: self._result(r) for r in batch.rows}
-        return StepResult(rows)
+        return time.perf_counter() - started_s
 
     def _write(self, row: Row) -> None:
         positions = np.arange(row.start, row.start + len(row.tokens))

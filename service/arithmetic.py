@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from schedulers.interface import RequestId
-from service.request import Request, State
+from service.request import RUNNING, SWAPPED, WAITING, Request
 from service.residency import Residency
 
 SPARE_ENTRIES = 1024
@@ -16,6 +16,7 @@ class Pages:
         self._requests = requests
         self._residency = residency
         self._pages = residency.pages
+        self._page_size = residency.page_size
         self._memo: dict[tuple[RequestId, int], int] = {}
         self._memo_version = -1
 
@@ -26,7 +27,7 @@ class Pages:
     def cached_tokens(self, request: RequestId) -> int:
         """See PageArithmetic."""
         found = self._requests[request]
-        if found.state is not State.WAITING:
+        if found.state is not WAITING:
             return 0
         # Without a cache, or with prompts too short for it, the version never changes.
         full = len(self._memo) > SPARE_ENTRIES + 2 * len(self._requests)
@@ -37,20 +38,21 @@ class Pages:
         key = (request, cacheable)
         if key not in self._memo:
             hits, _ = self._pages.lookup(found.keys(cacheable))
-            self._memo[key] = hits * self._residency.page_size
+            self._memo[key] = hits * self._page_size
         return self._memo[key]
 
     def pages_for(self, request: RequestId, tokens: int) -> int:
         """See PageArithmetic."""
         found = self._requests[request]
-        state = found.state
-        if state is State.WAITING:
-            cached = self.cached_tokens(request)
-            hits, pinned = self._pages.lookup(found.keys(cached))
-            return self._residency.covering(cached + tokens) - hits + pinned
-        needed = self._residency.covering(found.computed + tokens)
-        held = len(self._pages.table(request)) if state is State.RUNNING else 0
-        return max(0, needed - held)
+        if found.state is RUNNING:
+            needed = -(-(found.computed + tokens) // self._page_size)
+            held = len(self._pages.table(request))
+            return needed - held if needed > held else 0
+        if found.state is SWAPPED:
+            return self._residency.covering(found.computed + tokens)
+        cached = self.cached_tokens(request)
+        hits, pinned = self._pages.lookup(found.keys(cached))
+        return self._residency.covering(cached + tokens) - hits + pinned
 
     def pages_from(self, request: RequestId) -> int:
         """See PageArithmetic."""

@@ -9,13 +9,15 @@ from memory.host import HostPages
 from memory.pages import PageAllocator
 from models.batch import Runner
 from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner
-from service.core import Core, StepLimits
+from service.core import Core
 from service.engine_process import Built
 from service.invariants import check_core
 from service.messages import Ready
+from service.options import shown_options
 from service.planner import Planner
 from service.residency import Residency
 from service.settings import Memory, Settings
+from service.step import StepLimits
 from service.strategy import make_scheduler
 
 TOY_SLOT_BYTES = 8
@@ -41,15 +43,18 @@ def build(settings: Settings) -> Built:
     planner = Planner(
         chosen.name, scheduler, log.error, time.perf_counter, strict=settings.engine.check
     )
+    planner.options = shown_options(scheduler, chosen.options)
     residency = Residency(
         PageAllocator(model.ready.num_pages, settings.memory.prefix_cache),
         HostPages(model.host_pages),
         settings.memory.page_size,
     )
+    gap_ms = settings.engine.target_gap_ms
     limits = StepLimits(
         settings.engine.max_rows,
         settings.engine.max_step_tokens,
         settings.memory.watermark_pages,
+        None if gap_ms is None else gap_ms / 1e3,
     )
     audit = check_core if settings.engine.check else None
     return Built(Core(residency, planner, limits, audit), model.runner, model.ready)

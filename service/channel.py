@@ -2,8 +2,10 @@
 
 The engine never blocks on it and drops nothing. It keeps at most `WINDOW` messages
 unacknowledged; news that comes while it has no credit waits, merged, in its outbox. So a
-front end that does not read costs neither the engine's speed nor unbounded memory. The
-other direction is bounded by what the front end admits.
+front end that does not read costs neither the engine's speed nor unbounded memory. Answers
+to what the front end asked go out at once and need no credit: there are only as many as it
+asked for, and they may overtake news. The other direction is bounded by what the front end
+admits.
 
 The front end binds a socket file in a private folder and the engine connects, so either
 may be gone at any time without the other noticing here: deaths are seen elsewhere.
@@ -24,8 +26,12 @@ from service.messages import (
     End,
     Event,
     Failed,
+    Inspect,
+    Inspected,
     Ready,
     RequestEvent,
+    SchedulerSet,
+    SetScheduler,
     StepEvents,
     StepStats,
     Stop,
@@ -41,6 +47,9 @@ _decode_command = msgspec.msgpack.Decoder(Command).decode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 _ACK = _encode(Ack())
 
+
+Told = Submit | End | Stop | SetScheduler | Inspect
+"""What the front end says to an engine, but for acknowledgements."""
 
 Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
@@ -75,12 +84,12 @@ class EngineSocket:
     def announce(self, ready: Ready) -> None:
         self._socket.send(_encode(ready))
 
-    def receive(self, wait_s: float | None) -> list[Submit | End | Stop]:
+    def receive(self, wait_s: float | None) -> list[Told]:
         """The commands that came, in order. Waits for a message up to `wait_s` (None: until
         one comes); may return none when only acknowledgements came."""
         if wait_s != 0:
             self._socket.poll(None if wait_s is None else math.ceil(wait_s * 1e3))
-        commands: list[Submit | End | Stop] = []
+        commands: list[Told] = []
         while (frame := _take(self._socket)) is not None:
             command = _decode_command(frame)
             if isinstance(command, Ack):
@@ -96,6 +105,10 @@ class EngineSocket:
         self._outbox.add(events, stats)
         if self._credit:
             self._flush()
+
+    def answer(self, answer: SchedulerSet | Inspected) -> None:
+        """Tell the front end what it asked for; the generation is filled in here."""
+        self._socket.send(_encode(msgspec.structs.replace(answer, generation=self._generation)))
 
     def fail(self, message: str) -> None:
         """Last words: all news left, then why. Waits a while until they were heard."""
@@ -128,7 +141,7 @@ class FrontSocket:
         self._socket.bind(address)
         self._loop.add_reader(self._socket.FD, self.drain)
 
-    def send(self, command: Submit | End | Stop) -> None:
+    def send(self, command: Told) -> None:
         """Never blocks. Raises ConnectionError when no engine is connected."""
         try:
             self._socket.send(_encode(command), zmq.NOBLOCK)

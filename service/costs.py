@@ -1,30 +1,46 @@
 """What steps cost, measured as they run: for strategies that estimate."""
 
-from schedulers.interface import StepCosts
-from service.core import Step
+import numpy as np
 
-NEWEST = 0.1  # weight of the latest step
+from schedulers.interface import StepCosts
+from service.step import Step
+
+KEEP = 0.98  # of what older steps said, at each new one
+NEWEST = 0.1  # weight of the latest copies
+# Squares of a usual step's sizes, a tenth of a step in weight: what new steps do not tell
+# apart stays as it was, and at the start counts as fixed cost first.
+PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2])
 
 
 class CostMeter:
-    """Running averages. A step's fixed cost counts into its rows, or into its tokens when it
-    has no decode row."""
+    """Least squares over recent steps: seconds = step_s + prefill tokens x token_s + decode
+    rows x row_s, none below 0. The time of copies counts into pages alone. `token_s` stays 0
+    until a step has prefilled, `row_s` until one has decoded."""
 
     def __init__(self) -> None:
         self.costs = StepCosts()
+        self._sizes = np.zeros((3, 3))
+        self._times_s = np.zeros(3)
+        self._found_s = np.zeros(3)
+        self._page_s = 0.0
 
-    def observe(self, step: Step, seconds: float) -> None:
-        """A step took so long."""
-        counts = [len(row.tokens) for row in step.batch.rows]
-        decodes = counts.count(1)
-        prefill = sum(counts) - decodes
-        row_s, token_s = self.costs.row_s, self.costs.token_s
-        if decodes and not prefill:
-            row_s = _average(row_s, seconds / decodes)
-        elif prefill:
-            token_s = _average(token_s, max(0.0, seconds - decodes * row_s) / prefill)
-        self.costs = StepCosts(token_s, row_s, self.costs.page_s)
+    def observe(self, step: Step, seconds: float, copy_s: float = 0.0) -> None:
+        """A step took so long, `copy_s` of it for the pages that were swapped."""
+        batch = step.batch
+        if batch.rows:
+            counts = [len(row.tokens) for row in batch.rows]
+            decodes = counts.count(1)
+            self._fit(sum(counts) - decodes, decodes, seconds - copy_s)
+        pages = len(batch.swap_out) + len(batch.swap_in)
+        if pages:
+            new_s = copy_s / pages
+            self._page_s += (NEWEST if self._page_s else 1.0) * (new_s - self._page_s)
+        step_s, token_s, row_s = self._found_s.tolist()
+        self.costs = StepCosts(token_s, row_s, self._page_s, step_s)
 
-
-def _average(old: float, new: float) -> float:
-    return old + NEWEST * (new - old) if old else new
+    def _fit(self, prefill: int, decodes: int, seconds: float) -> None:
+        size = np.array((1.0, prefill, decodes))
+        self._sizes = KEEP * self._sizes + np.outer(size, size)
+        self._times_s = KEEP * self._times_s + size * seconds
+        found_s = np.linalg.solve(self._sizes + PULL, self._times_s + PULL @ self._found_s)
+        self._found_s = np.maximum(found_s, 0.0)

@@ -3,6 +3,7 @@
 `run_engine` is the same for a process of its own (`process_main`) and for a thread.
 """
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -18,7 +19,11 @@ from service.core import Core
 from service.logs import configure_logs
 from service.loop import DecodeLoop
 from service.messages import Ready
+from service.one_line import one_line
+from service.planner import Flag
 from service.settings import Settings
+
+GC_THRESHOLDS = 2000, 5, 1000
 
 log = structlog.get_logger()
 
@@ -40,12 +45,15 @@ Build = Callable[[Settings], Built]
 class EngineSpec:
     """What one generation of the engine is started from. `build` is a function of a module,
     so that a process can import it; it loads the model and raises with one line for people
-    when it cannot."""
+    when it cannot. `planning` is seen by the front end, whatever becomes of the engine;
+    `replaces` names the strategy that the one in `settings` stands in for."""
 
     address: str
     generation: int
     settings: Settings
     build: Build
+    planning: Flag
+    replaces: str = ""
 
 
 def process_main(spec: EngineSpec) -> None:
@@ -53,7 +61,16 @@ def process_main(spec: EngineSpec) -> None:
     spin_briefly()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     configure_logs(spec.settings.log)
-    run_engine(spec)
+    run_engine(spec, on_built=collect_seldom)
+
+
+def collect_seldom() -> None:
+    """Keep Python's search for garbage from holding steps up. What is loaded stays, so it is
+    never searched again, and the oldest generation, where thousands of waiting requests are,
+    hardly ever: next to nothing here refers to itself."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def spin_briefly() -> None:
@@ -66,13 +83,16 @@ def spin_briefly() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
-def run_engine(spec: EngineSpec) -> None:
+def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) -> None:
     """Serve until told to stop. A failure is said over the channel, not raised."""
     channel = EngineSocket(spec.address, spec.generation)
     started = False
     try:
         _limit_threads(spec.settings.engine.threads)
         built = spec.build(spec.settings)
+        built.core.planner.flag = spec.planning
+        built.core.planner.replaces = spec.replaces
+        on_built()
         started = True
         channel.announce(msgspec.structs.replace(built.ready, generation=spec.generation))
         DecodeLoop(built.core, built.runner, channel).run()
@@ -82,17 +102,6 @@ def run_engine(spec: EngineSpec) -> None:
         channel.fail(one_line(error))
     finally:
         channel.close()
-
-
-def one_line(error: Exception) -> str:
-    """An error for people. Python's own say too little without their name."""
-    lines = str(error).strip().splitlines()
-    if isinstance(error, MemoryError):
-        return lines[0] if lines else "not enough memory for the model and its pages"
-    name = type(error).__name__
-    if not lines:
-        return name
-    return f"{name}: {lines[0]}" if type(error).__module__ == "builtins" else lines[0]
 
 
 def _limit_threads(threads: int) -> None:

@@ -14,7 +14,7 @@ def check_core(core: Core) -> None:
         State.WAITING: set(core.waiting),
         State.RUNNING: set(core.running),
         State.SWAPPED: set(core.swapped),
-        State.DRAINING: core.draining,
+        State.DRAINING: set(core.draining),
     }
     assert sum(map(len, places.values())) == len(core.requests), "in no place or in two"
     for id, request in core.requests.items():
@@ -30,5 +30,7 @@ def check_core(core: Core) -> None:
             assert host.holds(id) and not pages.holds(id), f"{id} is swapped elsewhere"
         if request.state is State.DRAINING:
             assert request.in_flight, f"{id} drains for nothing"
+        if request.in_flight:
+            assert pages.holds(id) or host.holds(id), f"{id} is touched without pages"
     assert pages.owners() <= core.requests.keys(), "pages of a request that is gone"
     assert host.owners() <= core.requests.keys(), "host pages of a request that is gone"

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import ctypes
 import multiprocessing
 import multiprocessing.resource_tracker
 import signal
@@ -12,11 +13,15 @@ from typing import Protocol
 
 import structlog
 
-from service.channel import Context, FrontSocket
+from service.channel import Context, FrontSocket, Told
 from service.engine_process import EngineSpec, process_main, run_engine
-from service.messages import End, Event, Ready, StepEvents, Stop, Submit
+from service.messages import Event, Failed, Inspected, Ready, SchedulerSet, StepEvents, Stop
+from service.planner import Flag
 
 KILL_S = 5.0
+FRONT_ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+News = StepEvents | SchedulerSet | Inspected
 
 log = structlog.get_logger()
 
@@ -85,11 +90,17 @@ class ThreadBody:
     def kill(self) -> None: ...
 
 
+def planning_flag() -> Flag:
+    """A flag that both processes see and that outlives either."""
+    flag: Flag = multiprocessing.get_context("spawn").RawValue(ctypes.c_bool, False)
+    return flag
+
+
 def _start_deaf(process: multiprocessing.process.BaseProcess) -> None:
-    """Start with SIGINT and SIGTERM blocked, which the child inherits: a signal for the
-    whole group must reach the front end alone, which drains."""
+    """Start with signals blocked that the front end answers, which the child inherits: one
+    for the whole group must reach the front end alone, which drains or reloads."""
     multiprocessing.resource_tracker.ensure_running()  # else `start` does it and unblocks
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FRONT_ENDS)
     try:
         process.start()
     finally:
@@ -111,19 +122,25 @@ class Engine:
     """
 
     def __init__(
-        self, context: Context, spec: EngineSpec, on_step: Callable[[StepEvents], None]
+        self, context: Context, spec: EngineSpec, on_news: Callable[[News], None]
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = loop.create_future()
         self.progress = 0
         self._ready: asyncio.Future[Ready] = loop.create_future()
         self._exited = asyncio.Event()
-        self._on_step = on_step
+        self._on_news = on_news
+        self._planning = spec.planning
         self._generation = spec.generation
         self._channel = FrontSocket(context, spec.address, self._hear)
         inline = spec.settings.engine.isolation == "inline"
         self._body: Body = ThreadBody() if inline else ProcessBody()
         self._body.start(spec, self._gone)
+
+    @property
+    def planning(self) -> bool:
+        """Whether its strategy is planning, or was when it died."""
+        return self._planning.value
 
     async def ready(self) -> Ready:
         """Wait until it serves. Raises StartupError when it ended instead."""
@@ -133,7 +150,7 @@ class Engine:
             raise StartupError(self.ended.result())
         return self._ready.result()
 
-    def send(self, command: Submit | End) -> None:
+    def send(self, command: Told) -> None:
         """Never blocks. Raises ConnectionError when the engine is gone."""
         if self.ended.done():
             raise ConnectionError(self.ended.result())
@@ -168,13 +185,15 @@ class Engine:
     def _hear(self, event: Event) -> None:
         if event.generation != self._generation or self.ended.done():
             return
-        if isinstance(event, StepEvents):
-            self.progress += bool(event.events or event.stats.steps)
-            self._on_step(event)
-        elif isinstance(event, Ready):
-            self._ready.set_result(event)
-        else:
-            self.condemn(event.message)
+        match event:
+            case Ready():
+                self._ready.set_result(event)
+            case Failed():
+                self.condemn(event.message)
+            case _:
+                if isinstance(event, StepEvents):
+                    self.progress += bool(event.events or event.stats.steps)
+                self._on_news(event)
 
     def _gone(self, why: str) -> None:
         self._channel.drain()  # what it said before is heard first

@@ -6,11 +6,14 @@ from collections.abc import Callable
 import structlog
 
 from models.batch import Runner
-from service.channel import EngineSocket
-from service.core import Core, Step
+from service.channel import EngineSocket, Told
+from service.core import Core
 from service.costs import CostMeter
-from service.messages import End, StepStats, Stop, Submit
+from service.exchange import exchange
+from service.inspection import inspect
+from service.messages import End, Inspect, SetScheduler, StepStats, Stop, Submit
 from service.outbox import merge_stats
+from service.step import Step
 
 MAX_FAULTS = 3
 NO_STEP_WAIT_S = 0.01
@@ -64,11 +67,16 @@ class DecodeLoop:
                 raise EngineBroken(f"{MAX_FAULTS} steps in a row raised")
             wait_s = self._wait_s(step)
 
-    def _obey(self, command: Submit | End) -> None:
-        if isinstance(command, Submit):
-            self._core.submit(command)
-        else:
-            self._core.end(command.id, command.reason, self._clock())
+    def _obey(self, command: Told) -> None:
+        match command:
+            case Submit():
+                self._core.submit(command)
+            case End():
+                self._core.end(command.id, command.reason, self._clock())
+            case SetScheduler():
+                self._channel.answer(exchange(self._core.planner, command, self._clock))
+            case Inspect():
+                self._channel.answer(inspect(self._core, command, self._clock()))
 
     def _compute(self, step: Step, began_s: float) -> None:
         try:
@@ -82,7 +90,7 @@ class DecodeLoop:
         else:
             self._faults = 0
             ended_s = self._clock()
-            self._meter.observe(step, ended_s - began_s)
+            self._meter.observe(step, ended_s - began_s, result.copy_s)
             self._core.costs = self._meter.costs
             self._core.finish(step, result, ended_s)
 

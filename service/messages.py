@@ -5,6 +5,7 @@ front end's counter; messages of another `generation` than the current are ignor
 """
 
 from enum import Enum
+from typing import Any
 
 import msgspec
 
@@ -65,25 +66,64 @@ class Stop(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Leave the loop and exit."""
 
 
-Command = Submit | End | Ack | Stop
+class SetScheduler(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Use another strategy from the next step on. Answered by `SchedulerSet` with the same
+    `ticket`."""
+
+    ticket: int
+    name: str
+    options: dict[str, Any] = {}
+
+
+class Inspect(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Answered by `Inspected` with the same `ticket`."""
+
+    ticket: int
+
+
+Command = Submit | End | Ack | Stop | SetScheduler | Inspect
+
+
+class Pause(msgspec.Struct, frozen=True, array_like=True):
+    """A running request gave way. `mode` is what was done ("recompute" also where the host
+    store was full), `cause` and the two estimates are the strategy's. Times from arrival."""
+
+    at_s: float
+    mode: str  # schedulers.interface.Mode
+    cause: str  # schedulers.interface.Cause
+    pages: int
+    swap_s: float | None = None
+    recompute_s: float | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
-    """What was done to a request, sent when it ends."""
+    """What was done to a request, sent when it ends. `paused_s` is the time between giving
+    way and running again, all pauses together; `pauses` names the first of them, at most
+    `MAX_PAUSES`."""
 
     queue_s: float
     cached_tokens: int
     steps: int
     preemptions: int
     recomputed_tokens: int
+    swapped_pages: int = 0
+    paused_s: float = 0.0
+    pauses: tuple[Pause, ...] = ()
+
+
+MAX_PAUSES = 32
 
 
 class RequestEvent(msgspec.Struct, array_like=True):
-    """News of one request; several steps' news merge into one. `prompt_logprobs` and
-    `logprobs` only when wanted. `finish` and `receipt` come together, last."""
+    """News of one request; several steps' news merge into one. `paused` and `resumed_s`
+    (seconds from arrival) take turns, beginning with whatever the request was not.
+    `prompt_logprobs` and `logprobs` only when wanted. `finish` and `receipt` come together,
+    last."""
 
     id: int
     admitted: bool = False
+    paused: list[Pause] = []
+    resumed_s: list[float] = []
     tokens: list[int] = []
     logprobs: list[TokenLogprob] = []
     prompt_logprobs: list[TokenLogprob] = []
@@ -94,8 +134,10 @@ class RequestEvent(msgspec.Struct, array_like=True):
 
 class StepStats(msgspec.Struct, array_like=True):
     """Gauges after a step, and counters and time since the last message (they add up
-    when messages merge). `used_slots` of `held_pages` pages carry a token."""
+    when messages merge). `used_slots` of `held_pages` pages carry a token; `scheduler` is
+    the strategy in use."""
 
+    scheduler: str = ""
     running: int = 0
     waiting: int = 0
     swapped: int = 0
@@ -108,6 +150,7 @@ class StepStats(msgspec.Struct, array_like=True):
     input_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
+    evictions: dict[str, int] = {}  # by "mode cause"
     recomputed_tokens: int = 0
     swapped_pages: int = 0
     short_rows: int = 0
@@ -115,6 +158,7 @@ class StepStats(msgspec.Struct, array_like=True):
     schedule_s: float = 0.0
     model_s: float = 0.0
     sample_s: float = 0.0
+    copy_s: float = 0.0
 
 
 class StepEvents(msgspec.Struct, tag=True, array_like=True):
@@ -123,6 +167,50 @@ class StepEvents(msgspec.Struct, tag=True, array_like=True):
     generation: int
     events: list[RequestEvent]
     stats: StepStats
+
+
+class SchedulerSet(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The strategy was exchanged, or was not and `error` says why in one line."""
+
+    generation: int
+    ticket: int
+    error: str | None = None
+
+
+class RequestState(msgspec.Struct, frozen=True, array_like=True):
+    """One live request, for people who look in. `state` is `service.request.State`'s."""
+
+    id: int
+    state: str
+    tenant: str
+    priority: int
+    age_s: float
+    prompt_tokens: int
+    output_tokens: int
+    computed_tokens: int
+    pages: int
+    host_pages: int
+    preemptions: int
+    recomputed_tokens: int
+
+
+class SchedulerState(msgspec.Struct, frozen=True, array_like=True):
+    """The strategy that plans now. `faults` are its bad plans since the engine started;
+    `replaces` names the one that FCFS stands in for, when it does."""
+
+    name: str
+    options: dict[str, Any]
+    faults: int
+    replaces: str = ""
+
+
+class Inspected(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What the engine holds now."""
+
+    generation: int
+    ticket: int
+    scheduler: SchedulerState
+    requests: list[RequestState]
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -150,4 +238,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     message: str
 
 
-Event = StepEvents | Ready | Failed
+Event = StepEvents | Ready | Failed | SchedulerSet | Inspected

@@ -18,12 +18,16 @@ COUNTERS = (
     "schedule_s",
     "model_s",
     "sample_s",
+    "copy_s",
 )
+TALLIES = ("evictions",)  # counters by a word
 
 
 def merge_events(older: RequestEvent, newer: RequestEvent) -> RequestEvent:
     """Two pieces of news of one request as one; the older may be reused for it."""
     older.admitted = older.admitted or newer.admitted
+    older.paused += newer.paused
+    older.resumed_s += newer.resumed_s
     older.tokens += newer.tokens
     older.logprobs += newer.logprobs
     older.prompt_logprobs += newer.prompt_logprobs
@@ -38,7 +42,15 @@ def merge_stats(older: StepStats, newer: StepStats) -> StepStats:
     merged = msgspec.structs.replace(newer)
     for name in COUNTERS:
         setattr(merged, name, getattr(older, name) + getattr(newer, name))
+    for name in TALLIES:
+        setattr(merged, name, _added(getattr(older, name), getattr(newer, name)))
     return merged
+
+
+def _added(older: dict[str, int], newer: dict[str, int]) -> dict[str, int]:
+    if not older or not newer:
+        return older or newer
+    return {key: older.get(key, 0) + newer.get(key, 0) for key in older | newer}
 
 
 class Outbox:

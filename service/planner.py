@@ -5,9 +5,9 @@ FCFS for that step, and three bad plans in a row (a late one counts) put FCFS in
 strategy's place until the next exchange.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from schedulers.check import violations
 from schedulers.fcfs import FCFS, FCFSOptions
@@ -22,12 +22,31 @@ class Report(Protocol):
     def __call__(self, event: str, *, scheduler: str, fault: str) -> object: ...
 
 
+class Flag(Protocol):
+    """Up while a strategy plans, so that whoever restarts an engine that died or hangs knows
+    whose fault it was."""
+
+    value: bool
+
+
+@dataclass(slots=True)
+class OwnFlag:
+    """One that nobody else sees."""
+
+    value: bool = False
+
+
 class BrokenScheduler(AssertionError):
     """Raised instead of standing in, when invariants are checked."""
 
 
 class Planner:
-    """Keeps what a strategy is owed between its plans (`arrived`, `left`, `rebuild`)."""
+    """Keeps what a strategy is owed between its plans (`arrived`, `left`, `rebuild`).
+
+    `faults` since somebody last took them, `all_faults` since the start. `options` are told,
+    never used. `replaces` names the strategy that FCFS stands in for, when it does; `flag`
+    and it are set anew by whoever restarts an engine.
+    """
 
     def __init__(
         self,
@@ -39,6 +58,10 @@ class Planner:
         strict: bool = False,
     ) -> None:
         self.faults = 0
+        self.all_faults = 0
+        self.options: Mapping[str, Any] = {}
+        self.replaces = ""
+        self.flag: Flag = OwnFlag()
         self.name = name
         self._scheduler = scheduler
         self._report = report
@@ -49,9 +72,12 @@ class Planner:
         self._strikes = 0
         self.forget()
 
-    def exchange(self, name: str, scheduler: Scheduler) -> None:
+    def exchange(
+        self, name: str, scheduler: Scheduler, options: Mapping[str, Any] | None = None
+    ) -> None:
         """Use another strategy from the next step on."""
-        self.name, self._scheduler = name, scheduler
+        self.name, self._scheduler, self.options = name, scheduler, options or {}
+        self.replaces = ""
         self._strikes = 0
         self.forget()
 
@@ -80,18 +106,24 @@ class Planner:
         return plan
 
     def _ask(self, snap: Snapshot) -> tuple[Plan | None, list[str]]:
+        self.flag.value = self._scheduler is not self._fallback
         try:
             plan = self._scheduler.plan(snap)
             return plan, violations(snap, plan)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if self._strict:
                 raise
             return None, [f"raised {error!r}"]
+        finally:
+            self.flag.value = False
 
     def _strike(self, faults: list[str]) -> None:
         self.faults += 1
+        self.all_faults += 1
         self._strikes += 1
         self._report("scheduler fault", scheduler=self.name, fault="; ".join(faults[:3]))
         if self._strikes == STRIKES and self._scheduler is not self._fallback:
             self._report("scheduler replaced", scheduler=self.name, fault="fcfs takes over")
+            replaced = self.name
             self.exchange("fcfs", self._fallback)
+            self.replaces = replaced

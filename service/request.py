@@ -11,11 +11,14 @@
 Why a request ended is `service.messages.Finish`, not a state.
 """
 
+from collections.abc import Callable
 from enum import Enum
 
-from memory.prefix import KeyChain, PageKey
+from memory.prefix import KeyChain, Keys, PageKey
+from models.batch import RequestId as RowId
 from schedulers.interface import RequestId
 from service.messages import Receipt, Submit
+from service.pauses import Pauses
 
 
 class State(Enum):
@@ -26,6 +29,10 @@ class State(Enum):
     SWAPPED = "swapped"
     DRAINING = "draining"
     DONE = "done"
+
+
+# For what runs once a row: finding a member on its Enum takes 20 times as long (Python 3.11).
+WAITING, RUNNING, SWAPPED, DRAINING, DONE = State
 
 
 class Move(Enum):
@@ -58,11 +65,23 @@ class IllegalMove(AssertionError):
     """A bug of ours: the message tells the request's story."""
 
 
-class Request:
-    """One request. Satisfies `schedulers.interface.RequestView`."""
+MakeKeys = Callable[[Submit, int], Keys]
+"""A new request's page keys, given the page size."""
 
-    def __init__(self, submit: Submit, page_size: int) -> None:
+
+def keys_of_tokens(submit: Submit, page_size: int) -> Keys:
+    """What a request's page keys are made of by default."""
+    return KeyChain(submit.namespace, page_size)
+
+
+class Request:
+    """One request. Satisfies `schedulers.interface.RequestView`. `state` is changed by
+    `move` alone, `known` and `output_tokens` by `append`: attributes, because the core and
+    strategies ask each of them several times a row and step."""
+
+    def __init__(self, submit: Submit, page_size: int, keys: MakeKeys = keys_of_tokens) -> None:
         self.id = RequestId(submit.id)
+        self.row_id = RowId(submit.id)
         self.submit = submit
         self.priority = submit.priority
         self.tenant = submit.tenant
@@ -73,6 +92,8 @@ class Request:
         self.prompt_tokens = len(submit.prompt)
         self.tokens = list(submit.prompt)  # prompt and output
         self.output: list[int] = []
+        self.known = self.prompt_tokens
+        self.output_tokens = 0
         self.computed = 0
         self.most_computed = 0
         self.prompt_logprobs_sent = 0
@@ -82,25 +103,12 @@ class Request:
         self.steps = 0
         self.preemptions = 0
         self.recomputed_tokens = 0
-        self._chain = KeyChain(submit.namespace, page_size)
+        self.swapped_pages = 0
+        self.pauses = Pauses()
+        self.state = WAITING
+        self._chain = keys(submit, page_size)
         self._page_size = page_size
-        self._state = State.WAITING
-        self._story = [State.WAITING.value]
-
-    @property
-    def state(self) -> State:
-        """Where the request is; changed by `move` alone."""
-        return self._state
-
-    @property
-    def known(self) -> int:
-        """Prompt and output tokens so far."""
-        return len(self.tokens)
-
-    @property
-    def output_tokens(self) -> int:
-        """Output tokens so far."""
-        return len(self.output)
+        self._story: tuple[str, ...] = (WAITING.value,)
 
     @property
     def cacheable_tokens(self) -> int:
@@ -119,27 +127,32 @@ class Request:
         """A sampled token becomes known."""
         self.tokens.append(token)
         self.output.append(token)
+        self.known += 1
+        self.output_tokens += 1
 
     def advance(self, tokens: int) -> int:
         """`tokens` more are computed. Returns how many of them had been computed before."""
         before = self.computed
-        self.computed += tokens
+        self.computed = after = before + tokens
         self.steps += 1
-        again = max(0, min(self.computed, self.most_computed) - before)
-        self.most_computed = max(self.most_computed, self.computed)
-        self.recomputed_tokens += again
-        sent = min(self.computed, self.prompt_tokens - 1)
-        self.prompt_logprobs_sent = max(self.prompt_logprobs_sent, sent)
+        again = 0
+        if before < self.most_computed:
+            again = min(after, self.most_computed) - before
+            self.recomputed_tokens += again
+        if after > self.most_computed:
+            self.most_computed = after
+            if self.prompt_logprobs_sent < self.prompt_tokens - 1:
+                self.prompt_logprobs_sent = min(after, self.prompt_tokens - 1)
         return again
 
     def move(self, move: Move) -> None:
         """Change state, or raise IllegalMove."""
-        to = TRANSITIONS.get((self._state, move))
+        to = TRANSITIONS.get((self.state, move))
         if to is None:
             story = " > ".join(self._story)
             raise IllegalMove(f"request {self.id} cannot {move.value}; so far {story}")
-        self._state = to
-        self._story = [*self._story[-15:], to.value]
+        self.state = to
+        self._story = (*self._story[-15:], to.value)
 
     def receipt(self, now_s: float) -> Receipt:
         """What was done to the request."""
@@ -150,4 +163,7 @@ class Request:
             steps=self.steps,
             preemptions=self.preemptions,
             recomputed_tokens=self.recomputed_tokens,
+            swapped_pages=self.swapped_pages,
+            paused_s=self.pauses.total_s(now_s - self.arrival_s),
+            pauses=self.pauses.first,
         )

@@ -66,6 +66,13 @@ class Engine(Group):
         description="Tokens of one step, decode rows included. Larger prefills "
         "faster and lets running requests wait longer between tokens.",
     )
+    target_gap_ms: float | None = Field(
+        None,
+        gt=0,
+        description="Aim at so long between two tokens of a running request, milliseconds: "
+        "steps take fewer tokens than `max_step_tokens` where they would last longer. Smaller "
+        "streams more evenly and prefills more slowly.",
+    )
     threads: int = Field(0, ge=0, description="CPU threads of the model; 0: all cores.")
     stall_timeout_s: float = Field(
         30.0, gt=0, description="No step for so long while work is pending: restart, seconds."
@@ -142,6 +149,15 @@ class Metrics(Group):
     port: int = Field(9464, ge=0, le=65535, description="0 takes a free port, logged.")
 
 
+class Admin(Group):
+    """The operator's gRPC listener. Whoever reaches it may exchange the scheduler, for any
+    class that this machine can import."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = Field(50052, ge=0, le=65535, description="0 takes a free port, logged.")
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -160,3 +176,4 @@ class Settings(BaseSettings):
     scheduler: SchedulerChoice = SchedulerChoice()
     log: Log = Log()
     metrics: Metrics = Metrics()
+    admin: Admin = Admin()

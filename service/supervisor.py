@@ -12,9 +12,19 @@ import structlog
 import zmq
 
 from service.channel import Context
+from service.chosen import ChosenScheduler
 from service.engine_process import Build, EngineSpec
-from service.launch import Engine, StartupError
-from service.messages import End, Ready, StepEvents, Submit
+from service.launch import Engine, News, StartupError, planning_flag
+from service.messages import (
+    End,
+    Inspect,
+    Inspected,
+    Ready,
+    SchedulerSet,
+    SetScheduler,
+    StepEvents,
+    Submit,
+)
 from service.restarts import RestartLimits, Restarts
 from service.settings import Settings
 from service.stalls import StallWatch
@@ -48,6 +58,9 @@ class EngineListener(Protocol):
     def on_events(self, events: StepEvents) -> None:
         """A step's news, of the present generation."""
 
+    def on_answer(self, answer: SchedulerSet | Inspected) -> None:
+        """What the present generation was asked for."""
+
     def on_down(self, why: str) -> None:
         """The generation is gone with all it knew: every open stream must end now."""
 
@@ -75,6 +88,7 @@ class Supervisor:
                 engine.death_window_s,
             )
         )
+        self._chosen = ChosenScheduler(settings.scheduler)
         self._context: Context = zmq.Context()
         self._directory: str | None = None
         self._generation = 0
@@ -104,20 +118,22 @@ class Supervisor:
             raise StartupError(f"no folder for a socket: {error.strerror}") from error
         return await self._launch()
 
-    def send(self, command: Submit | End) -> None:
-        """Raises EngineDown for a Submit that nobody can take. An End for an engine that is
-        gone has come true already."""
+    def send(self, command: Submit | End | SetScheduler | Inspect) -> None:
+        """Raises EngineDown for what nobody can take. An End for an engine that is gone has
+        come true already."""
         engine = self._engine
         try:
             if engine is None or self._ready is None:
                 raise ConnectionError("no engine")
             engine.send(command)
         except ConnectionError:
-            if isinstance(command, Submit):
-                raise EngineDown(self.retry_after_s()) from None
-            return
+            if isinstance(command, End):
+                return
+            raise EngineDown(self.retry_after_s()) from None
         if isinstance(command, Submit):
             self._pending.add(command.id)
+        elif isinstance(command, SetScheduler):
+            self._chosen.asked(command)
 
     async def run(self) -> None:
         """Supervise until `stop`. Raises EngineLost when it gives up."""
@@ -144,7 +160,14 @@ class Supervisor:
     async def _launch(self) -> Ready:
         self._generation += 1
         address = f"ipc://{self._directory}/{self._generation}"
-        spec = EngineSpec(address, self._generation, self._settings, self._build)
+        spec = EngineSpec(
+            address,
+            self._generation,
+            self._settings.model_copy(update={"scheduler": self._chosen.choice}),
+            self._build,
+            planning_flag(),
+            self._chosen.replaces,
+        )
         began_s = self._clock()
         try:
             engine = Engine(self._context, spec, self._hear)
@@ -169,6 +192,7 @@ class Supervisor:
             log.error("engine_down", generation=self._generation, why=why)
             self._ready = None
             self._pending.clear()
+            self._chosen.engine_gone(self._engine.planning)
             self._expect_restart(self._settings.engine.restart_backoff_s)
             self._listener.on_down(why)
             await self._engine.retire(FAILED_GRACE_S)
@@ -203,9 +227,14 @@ class Supervisor:
             else:
                 return
 
-    def _hear(self, events: StepEvents) -> None:
-        self._pending.difference_update(e.id for e in events.events if e.finish is not None)
-        self._listener.on_events(events)
+    def _hear(self, news: News) -> None:
+        if isinstance(news, StepEvents):
+            self._pending.difference_update(e.id for e in news.events if e.finish is not None)
+            self._listener.on_events(news)
+            return
+        if isinstance(news, SchedulerSet):
+            self._chosen.answered(news)
+        self._listener.on_answer(news)
 
     def _expect_restart(self, wait_s: float) -> None:
         self._retry_at_s = self._clock() + wait_s + self._load_s

@@ -11,7 +11,8 @@ from schedulers.fcfs import FCFS, FCFSOptions
 from schedulers.interface import Scheduler
 from service.core import Core, StepLimits
 from service.invariants import check_core
-from service.messages import Finish, Limits, RequestEvent, Submit
+from service.messages import Finish, Limits, Receipt, RequestEvent, StepStats, Submit
+from service.outbox import merge_stats
 from service.planner import Planner
 from service.residency import Residency
 
@@ -49,14 +50,15 @@ def make_submit(
     limits: Limits | None = None,
     **other: object,
 ) -> Submit:
-    """A greedy request that goes on past the end of sequence."""
+    """A greedy request that goes on past the end of sequence and arrives at second `id`."""
     sampling = other.pop("sampling", Sampling(stop_ids=tuple(stop_ids)))
+    arrival_s = other.pop("arrival_s", float(id))
     return Submit(
         id=id,
         prompt=list(prompt),
         sampling=sampling,
         limits=limits or Limits(max_tokens),
-        arrival_s=float(id),
+        arrival_s=arrival_s,
         **other,
     )
 
@@ -74,15 +76,24 @@ class Answers:
     tokens: dict[int, list[int]] = field(default_factory=dict)
     finish: dict[int, Finish] = field(default_factory=dict)
     last: dict[int, RequestEvent] = field(default_factory=dict)
+    stats: StepStats = field(default_factory=StepStats)  # counters of all that was taken
 
     def take(self, core: Core) -> None:
         """Collect news; nothing may follow a request's end."""
-        for event in core.take_events()[0]:
+        events, stats = core.take_events()
+        self.stats = merge_stats(self.stats, stats)
+        for event in events:
             assert event.id not in self.finish, f"news of {event.id} after its end"
             self.tokens.setdefault(event.id, []).extend(event.tokens)
             if event.finish is not None:
                 self.finish[event.id] = event.finish
                 self.last[event.id] = event
+
+    def receipt(self, id: int) -> Receipt:
+        """What was done to a request that has ended."""
+        receipt = self.last[id].receipt
+        assert receipt is not None
+        return receipt
 
 
 def run(core: Core, runner: Runner, now_s: float = 0.0, steps: int = 1000) -> Answers:

@@ -18,9 +18,10 @@ from schedulers.interface import (
 
 @dataclass(frozen=True, slots=True)
 class ErraticOptions:
-    """Where the dice start."""
+    """Where the dice start, and how likely a running request is to be evicted in a step."""
 
     seed: int = 0
+    evicts: float = 0.25
 
 
 class Erratic:
@@ -31,13 +32,14 @@ class Erratic:
 
     def __init__(self, options: ErraticOptions) -> None:
         self._dice = Random(options.seed)
+        self._evicts = options.evicts
 
     def plan(self, snap: Snapshot) -> Plan:
         dice, draft = self._dice, Draft(snap)
         views = [*snap.running.values(), *snap.swapped.values(), *snap.waiting.values()]
         keep = dice.choice(views)
         for view in snap.running.values():
-            if view.id != keep.id and dice.random() < 0.25:
+            if view.id != keep.id and dice.random() < self._evicts:
                 draft.evict(view, Eviction(dice.choice(list(Mode)), Cause.PAGES))
         dice.shuffle(views)
         for view in views:

@@ -16,17 +16,25 @@ from service.messages import (
     Event,
     Failed,
     Finish,
+    Inspect,
+    Inspected,
+    Pause,
     Receipt,
     RequestEvent,
+    RequestState,
+    SchedulerSet,
+    SchedulerState,
+    SetScheduler,
     StepEvents,
     StepStats,
     Stop,
 )
-from service.outbox import COUNTERS, Outbox
+from service.outbox import COUNTERS, TALLIES, Outbox
 from tests.cores import make_submit
 from tests.engine_builds import READY
 
 GAUGES = {
+    "scheduler",
     "running",
     "waiting",
     "swapped",
@@ -35,7 +43,8 @@ GAUGES = {
     "held_pages",
     "used_slots",
 }
-RECEIPT = Receipt(0.5, 1, 2, 3, 4)
+PAUSE = Pause(1.5, "swap", "pages", 3, 0.25, None)
+RECEIPT = Receipt(0.5, 1, 2, 3, 4, 6, 0.75, (PAUSE,))
 
 
 @dataclass
@@ -186,9 +195,49 @@ async def test_last_words_come_after_all_news_even_without_credit(pair: Pair) ->
     await asyncio.wait_for(task, 1)
 
 
+async def test_questions_and_answers_arrive_as_they_were_sent(pair: Pair) -> None:
+    pair.engine.announce(READY)
+    await pair.until(lambda: bool(pair.heard))
+    questions = [SetScheduler(1, "fair", {"weights": {"ü": 2}}), Inspect(2)]
+    for question in questions:
+        pair.front.send(question)
+    assert [command for _ in questions for command in pair.engine.receive(0.05)] == questions
+    state = RequestState(1, "swapped", "ü", 4, 0.5, 9, 1, 8, 0, 3, 2, 7)
+    scheduler = SchedulerState("fair", {"weights": {"ü": 2}}, 3, "priority")
+    pair.engine.answer(SchedulerSet(0, 1, "no"))
+    pair.engine.answer(Inspected(0, 2, scheduler, [state]))
+    await pair.until(lambda: len(pair.heard) == 3)
+    assert pair.heard[1:] == [SchedulerSet(7, 1, "no"), Inspected(7, 2, scheduler, [state])]
+
+
+async def test_an_answer_waits_for_no_credit_and_costs_none(pair: Pair) -> None:
+    for n in range(WINDOW + 3):
+        pair.engine.send([token(1, n)], step())
+    for ticket in range(9):
+        pair.engine.answer(SchedulerSet(0, ticket))
+    await pair.until(lambda: len(pair.heard) == WINDOW + 9)
+    assert len(pair.steps()) == WINDOW
+    await pair.until(lambda: not pair.engine.receive(0) and pair.steps_heard() == WINDOW + 3)
+    await pair.until(lambda: not pair.engine.receive(0) and pair.engine._credit == WINDOW)
+
+
 def test_every_field_of_the_stats_is_a_gauge_or_adds_up() -> None:
-    assert set(COUNTERS) | GAUGES == set(StepStats.__struct_fields__)
-    assert not set(COUNTERS) & GAUGES
+    assert {*COUNTERS, *TALLIES, *GAUGES} == set(StepStats.__struct_fields__)
+    assert len(COUNTERS) + len(TALLIES) + len(GAUGES) == len(StepStats.__struct_fields__)
+
+
+def test_evictions_of_one_kind_add_up_and_pauses_keep_their_order() -> None:
+    outbox = Outbox()
+    for n, kind in enumerate(["swap pages", "swap rows", "swap pages"]):
+        pause = Pause(float(n), "swap", "pages", n)
+        news = [RequestEvent(1, paused=[pause], resumed_s=[n + 0.5])]
+        outbox.add(news, StepStats(evictions={kind: n + 1}, copy_s=0.5))
+    message = outbox.take(1)
+    assert message.stats.evictions == {"swap pages": 4, "swap rows": 2}
+    assert message.stats.copy_s == 1.5
+    [event] = message.events
+    assert [pause.at_s for pause in event.paused] == [0.0, 1.0, 2.0]
+    assert event.resumed_s == [0.5, 1.5, 2.5]
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.booleans()), max_size=30))

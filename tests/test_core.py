@@ -1,19 +1,17 @@
-"""The engine core over the toy model: any order of events, and what each line promises."""
+"""The engine core over the toy model, line by line. `test_strategy_machine` has any order of
+events."""
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+import pytest
 
 from memory.host import HostPages
 from memory.pages import PageAllocator
 from models.batch import RowResult, Sampling, StepBatch, StepResult
 from schedulers.fcfs import FCFS, FCFSOptions
-from schedulers.interface import Cause, Eviction, Mode, Plan, RequestId, Scheduler, Snapshot
-from schedulers.static import Static, StaticOptions
+from schedulers.interface import Cause, Eviction, Mode, Plan, RequestId, Snapshot
 from service.arithmetic import Pages
-from service.core import Core, Step
+from service.core import Core
 from service.deadlines import Deadlines
-from service.messages import Finish, Limits, Submit
+from service.messages import Finish, Limits
 from service.request import Request, State
 from service.residency import Residency
 from tests.cores import (
@@ -28,91 +26,6 @@ from tests.cores import (
     step_once,
 )
 from tests.erratic import Erratic, ErraticOptions
-
-TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=6)
-STRATEGIES = st.one_of(
-    st.builds(FCFS, st.just(FCFSOptions())),
-    st.builds(Static, st.just(StaticOptions())),
-    st.integers(0, 1000).map(lambda seed: Erratic(ErraticOptions(seed))),
-)
-
-
-class CoreMachine(RuleBasedStateMachine):
-    """Five pages of two tokens, a host store, any strategy, failing steps, ends at any
-    moment. Every change is followed by `check_core`; every answer that ran to its end must
-    equal the request's solo run, every other be a prefix of it."""
-
-    @initialize(scheduler=STRATEGIES, host=st.integers(0, 6))
-    def start(self, scheduler: Scheduler, host: int) -> None:
-        self.core = make_core(pages=5, host=host, rows=3, budget=6, scheduler=scheduler)
-        self.toy = make_toy(self.core)
-        self.answers = Answers()
-        self.submits: dict[int, Submit] = {}
-        self.step: Step | None = None
-        self.now_s = 0.0
-
-    @rule(prompt=TOKENS, max_tokens=st.integers(0, 5), salt=st.sampled_from(["", "salt"]))
-    def submit(self, prompt: list[int], max_tokens: int, salt: str) -> None:
-        id = len(self.submits)
-        self.submits[id] = make_submit(id, prompt, max_tokens, namespace=salt)
-        self.core.submit(self.submits[id])
-
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        id = data.draw(st.integers(0, len(self.submits)))
-        self.core.end(id, Finish.CANCELLED, self.now_s)
-        self.core.end(id, Finish.CANCELLED, self.now_s)
-
-    @precondition(lambda self: self.step is None)
-    @rule()
-    def begin(self) -> None:
-        self.now_s += 1
-        self.step = self.core.begin(self.now_s)
-
-    @precondition(lambda self: self.step is not None)
-    @rule()
-    def finish(self) -> None:
-        assert self.step is not None
-        self.core.finish(self.step, self.toy.step(self.step.batch), self.now_s)
-        self.step = None
-        self.answers.take(self.core)
-
-    @precondition(lambda self: self.step is not None)
-    @rule()
-    def fail(self) -> None:
-        """Some of the batch was written before the step raised."""
-        assert self.step is not None
-        self.toy.step(StepBatch(self.step.batch.rows[:1], (), self.step.batch.swap_in))
-        self.core.fail(self.step, "raised", self.now_s)
-        self.step = None
-
-    @rule(scheduler=STRATEGIES)
-    def exchange(self, scheduler: Scheduler) -> None:
-        self.core.planner.exchange("another", scheduler)
-
-    def teardown(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        if self.step is not None:
-            self.finish()
-        for _ in range(500):
-            if not self.core.has_work:
-                break
-            step_once(self.core, self.toy)
-        self.answers.take(self.core)
-        assert not self.core.has_work, "somebody never ends"
-        assert self.core.residency.pages.free_pages == 5
-        assert self.core.residency.host.free_pages == self.core.residency.host.num_pages
-        assert self.answers.finish.keys() == self.submits.keys()
-        for id, submit in self.submits.items():
-            alone, got = solo(submit), self.answers.tokens.get(id, [])
-            assert got == alone[: len(got)], f"{id} says something else than alone"
-            if self.answers.finish[id] is Finish.LENGTH:
-                assert got == alone
-
-
-TestCoreMachine = CoreMachine.TestCase
-TestCoreMachine.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_requests_join_and_leave_at_every_step() -> None:
@@ -254,7 +167,7 @@ def test_a_preempted_request_keeps_its_place_and_says_the_same() -> None:
     answers = run(core, make_toy(core))
     preemptions = [answers.last[id].receipt.preemptions for id in (1, 2, 3)]
     assert preemptions[0] == 0
-    assert preemptions[2] > 0
+    assert max(preemptions) > 0
     assert all(answers.tokens[s.id] == solo(s) for s in submits)
 
 
@@ -420,6 +333,23 @@ def test_gauges_are_at_zero_when_the_last_request_has_ended() -> None:
     _, stats = core.take_events()
     assert (stats.running, stats.waiting, stats.swapped) == (0, 0, 0)
     assert (stats.held_pages, stats.used_slots, stats.free_pages) == (0, 0, 9)
+
+
+def test_nobody_gives_back_pages_that_a_step_in_flight_touches() -> None:
+    core = make_core(pages=9, host=9, prefix_cache=False)
+    core.submit(make_submit(1, prompt=range(5)))
+    begun = core.begin(0.0)
+    assert begun is not None
+    request = core.requests[1]
+    residency = core.residency
+    for give_back in (residency.swap_out, residency.drop, residency.release):
+        with pytest.raises(AssertionError, match="a step in flight touches the pages of 1"):
+            give_back(request)
+        assert len(residency.pages.table(1)) == 3
+        assert residency.host.free_pages == 9
+    assert core._arithmetic.pages_from(1) == 0
+    core.finish(begun, make_toy(core).step(begun.batch), 0.0)
+    assert core._arithmetic.pages_from(1) == 3
 
 
 def swap_then_resume(fails: bool) -> tuple[Core, Answers, list[StepBatch]]:

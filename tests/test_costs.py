@@ -1,40 +1,153 @@
 """Measured step costs."""
 
+from collections.abc import Iterable
+from dataclasses import astuple, replace
+from random import Random
+
 import pytest
 
+from models.batch import RequestId as BatchId
+from models.batch import Row, Sampling, StepBatch
+from schedulers.interface import StepCosts
+from service.core import Core, StepLimits
 from service.costs import CostMeter
+from service.step import Step
 from tests.cores import make_core, make_submit, make_toy
 
+TRUE = StepCosts(token_s=0.002, row_s=0.003, page_s=0.5, step_s=0.04)
 
-def test_decode_rows_and_prefill_tokens_are_told_apart() -> None:
-    core, meter = make_core(pages=60, budget=40), CostMeter()
-    toy = make_toy(core)
 
-    def step(token_s: float, row_s: float) -> None:
+def step_of(*counts: int, swapped: int = 0) -> Step:
+    """A step whose rows compute so many tokens each."""
+    rows = [
+        Row(BatchId(i), [0] * n, 0, [], False, Sampling(), [], []) for i, n in enumerate(counts)
+    ]
+    return Step(StepBatch(rows, swap_out=[(1, 1)] * swapped), [], [], [])
+
+
+def seconds_of(step: Step, true: StepCosts = TRUE) -> tuple[float, float]:
+    """What a step takes, and how much of it its copies."""
+    counts = [len(row.tokens) for row in step.batch.rows]
+    decodes = counts.count(1)
+    copy_s = len(step.batch.swap_out) * true.page_s
+    prefill_s = (sum(counts) - decodes) * true.token_s
+    return true.step_s + prefill_s + decodes * true.row_s + copy_s, copy_s
+
+
+def measured(steps: Iterable[Step]) -> StepCosts:
+    meter = CostMeter()
+    for step in steps:
+        meter.observe(step, *seconds_of(step))
+    return meter.costs
+
+
+def test_steps_of_all_kinds_tell_their_costs_apart() -> None:
+    dice = Random(1)
+    kinds = [(5,), (300,), (1,), (1,) * 30, (1,) * 7 + (200,), (1, 60, 4)]
+    costs = measured(step_of(*dice.choice(kinds)) for _ in range(300))
+    assert costs.token_s == pytest.approx(TRUE.token_s, rel=0.02)
+    assert costs.row_s == pytest.approx(TRUE.row_s, rel=0.02)
+    assert costs.step_s == pytest.approx(TRUE.step_s, rel=0.02)
+
+
+def test_a_short_prompt_does_not_make_prefill_look_dear() -> None:
+    """A prompt of five tokens takes 50 ms; one of 500 does not take 5 s."""
+    costs = measured([step_of(5)] * 3)
+    assert 0 < costs.step_s + 500 * costs.token_s < 0.5
+
+
+def test_what_steps_do_not_tell_apart_is_right_together_and_stays_as_it_was() -> None:
+    before = measured([step_of(300), step_of(40)] * 20)
+    after = measured([step_of(300), step_of(40)] * 20 + [step_of(*[1] * 32)] * 400)
+    assert after.token_s == pytest.approx(before.token_s, rel=0.1)
+    whole_s, _ = seconds_of(step_of(*[1] * 32))
+    assert after.step_s + 32 * after.row_s == pytest.approx(whole_s, rel=0.02)
+
+
+def test_costs_follow_what_changes() -> None:
+    meter = CostMeter()
+    for seconds in [1.0] * 50 + [2.0] * 200:
+        meter.observe(step_of(1), seconds)
+    assert meter.costs.step_s + meter.costs.row_s == pytest.approx(2.0, rel=0.02)
+
+
+def test_no_cost_is_below_zero() -> None:
+    meter = CostMeter()
+    for _ in range(20):
+        meter.observe(step_of(100), 0.01)
+        meter.observe(step_of(1), 1.0)
+        assert min(meter.costs.token_s, meter.costs.row_s, meter.costs.step_s) >= 0
+
+
+def test_copies_count_into_pages_and_into_nothing_else() -> None:
+    dry = [step_of(300), step_of(1), step_of(1, 1)] * 10
+    wet = [step_of(300), step_of(1, swapped=4), step_of(1, 1, swapped=2)] * 10
+    expected = replace(measured(dry), page_s=TRUE.page_s)
+    assert astuple(measured(wet)) == pytest.approx(astuple(expected))
+
+
+def test_copies_alone_say_nothing_of_rows() -> None:
+    meter = CostMeter()
+    meter.observe(step_of(swapped=3), 1.5, 1.5)
+    assert meter.costs == StepCosts(page_s=0.5)
+
+
+COSTS = StepCosts(token_s=0.001, row_s=0.004)
+
+
+@pytest.mark.parametrize(
+    ("running", "gap_s", "costs", "budget"),
+    [
+        (10, None, COSTS, 500),  # no target
+        (10, 0.1, StepCosts(row_s=0.004), 500),  # nothing is known of a prefill token
+        (10, 0.1, COSTS, 60),
+        (10, 0.1, replace(COSTS, step_s=0.02), 40),
+        (0, 0.1, COSTS, 100),
+        (10, 0.05, COSTS, 26),  # a prefill always moves
+        (50, 0.05, COSTS, 66),
+        (10, 9.0, COSTS, 500),
+    ],
+)
+def test_the_budget_is_what_the_gap_leaves(
+    running: int, gap_s: float | None, costs: StepCosts, budget: int
+) -> None:
+    assert StepLimits(64, 500, gap_s=gap_s).budget(running, costs) == budget
+
+
+def simulated_steps(core: Core, meter: CostMeter, costs: StepCosts) -> list[tuple[bool, float]]:
+    """For each step whether somebody decoded in it, and how long it took; long prompts keep
+    coming."""
+    toy, took = make_toy(core), []
+    core.submit(make_submit(0, prompt=[1], max_tokens=150))
+    for number in range(1, 150):
+        if number % 20 == 3:
+            core.submit(make_submit(number, prompt=range(300), max_tokens=30))
         begun = core.begin(0.0)
         assert begun is not None
         counts = [len(row.tokens) for row in begun.batch.rows]
-        rows = counts.count(1)
-        meter.observe(begun, row_s * rows + token_s * (sum(counts) - rows))
-        core.finish(begun, toy.step(begun.batch), 0.0)
-
-    core.submit(make_submit(1, max_tokens=40))
-    for _ in range(10):
-        step(token_s=2.0, row_s=3.0)
-    core.submit(make_submit(2, prompt=range(50, 70), max_tokens=40))
-    for _ in range(10):
-        step(token_s=2.0, row_s=3.0)
-    assert meter.costs.row_s == pytest.approx(3.0)
-    assert meter.costs.token_s == pytest.approx(2.0)
-
-
-def test_averages_follow_what_changes() -> None:
-    core, meter = make_core(pages=60), CostMeter()
-    toy = make_toy(core)
-    core.submit(make_submit(1, max_tokens=90))
-    for seconds in [1.0] * 5 + [2.0] * 60:
-        begun = core.begin(0.0)
-        assert begun is not None
+        decodes = counts.count(1)
+        seconds, _ = seconds_of(begun, costs)
         meter.observe(begun, seconds)
+        core.costs = meter.costs
         core.finish(begun, toy.step(begun.batch), 0.0)
-    assert 1.9 < meter.costs.row_s <= 2.0
+        took.append((decodes > 0, seconds))
+    return took
+
+
+def gap_core(gap_s: float | None) -> Core:
+    core = make_core(pages=4000, budget=200, rows=20, audit=None)
+    core._limits = StepLimits(20, 200, gap_s=gap_s)
+    return core
+
+
+def test_with_a_target_no_gap_between_two_tokens_is_longer() -> None:
+    """Once a prefill was measured, whatever the prompts and however many decode."""
+    costs = StepCosts(token_s=0.002, row_s=0.003, step_s=0.01)
+    free = simulated_steps(gap_core(None), CostMeter(), costs)
+    bound = simulated_steps(gap_core(0.12), CostMeter(), costs)
+    measured = next(n for n, (_, seconds) in enumerate(bound) if seconds > 0.12)
+    gaps = [seconds for decoded, seconds in bound[measured + 1 :] if decoded]
+    assert max(seconds for _, seconds in free) > 0.3
+    assert 0.08 < max(gaps) <= 0.12 + 1e-9
+    assert len(gaps) > 100
+    assert sum(seconds for _, seconds in bound[:measured]) < 0.1

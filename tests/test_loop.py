@@ -1,12 +1,29 @@
+import sys
+
 import pytest
 
 from models.batch import StepBatch, StepResult
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import Plan, Snapshot
+from service.channel import Told
 from service.core import Core
 from service.loop import MAX_FAULTS, NO_STEP_WAIT_S, DecodeLoop, EngineBroken
-from service.messages import End, Finish, RequestEvent, StepStats, Stop, Submit
-from tests.cores import RaisingRunner, make_core, make_submit, make_toy, solo
+from service.messages import (
+    End,
+    Finish,
+    Inspect,
+    Inspected,
+    RequestEvent,
+    RequestState,
+    SchedulerSet,
+    SchedulerState,
+    SetScheduler,
+    StepStats,
+    Stop,
+)
+from tests.cores import RaisingRunner, make_core, make_submit, make_toy, solo, step_once
 
-Commands = list[Submit | End | Stop]
+Commands = list[Told]
 
 
 class Script:
@@ -16,6 +33,7 @@ class Script:
         self._batches = list(batches)
         self.waits: list[float | None] = []
         self.sent: list[tuple[list[RequestEvent], StepStats]] = []
+        self.answers: list[SchedulerSet | Inspected] = []
 
     def receive(self, wait_s: float | None) -> Commands:
         self.waits.append(wait_s)
@@ -23,6 +41,9 @@ class Script:
 
     def send(self, events: list[RequestEvent], stats: StepStats) -> None:
         self.sent.append((events, stats))
+
+    def answer(self, answer: SchedulerSet | Inspected) -> None:
+        self.answers.append(answer)
 
     def finish(self) -> dict[int, Finish | None]:
         return {e.id: e.finish for events, _ in self.sent for e in events if e.finish}
@@ -143,3 +164,91 @@ def test_counts_of_a_turn_without_news_are_told_with_the_next() -> None:
     DecodeLoop(short, make_toy(short), script).run()
     assert sum(stats.short_rows for _, stats in script.sent) == 4
     assert len(script.sent) == 2
+
+
+def test_a_strategy_is_exchanged_between_two_steps_and_disturbs_nobody() -> None:
+    submit = make_submit(1, max_tokens=6)
+    script = Script([submit], [], [SetScheduler(7, "static")], *[[]] * 4)
+    core = run_loop(script)
+    assert script.answers == [SchedulerSet(0, 7)]
+    assert core.planner.name == "static"
+    assert script.tokens(1) == solo(submit)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("nonsense", {}, "scheduler 'nonsense' is unknown"),
+        ("static", {"speed": 9}, "has no option 'speed'"),
+        ("tests.no_such_module:Here", {}, "cannot be loaded"),
+        ("tests.misbehaving:NotMade", {}, "no licence"),
+        ("tests.misbehaving:MadeByExiting", {}, "cannot be made"),
+        ("tests.exits_on_import:Here", {}, "cannot be made"),
+        ("tests.cores:Answers", {}, "lacks Options"),
+    ],
+)
+def test_what_cannot_be_put_in_place_is_answered_and_the_strategy_stays(
+    name: str, options: dict[str, object], line: str
+) -> None:
+    submit = make_submit(1, max_tokens=6)
+    script = Script([submit], [SetScheduler(7, name, options)], *[[]] * 6)
+    core = run_loop(script)
+    [answer] = script.answers
+    assert isinstance(answer, SchedulerSet)
+    assert line in (answer.error or "")
+    assert "\n" not in (answer.error or "")
+    assert core.planner.name == "under test"
+    assert script.tokens(1) == solo(submit)
+
+
+def test_whoever_looks_in_sees_every_live_request_and_the_strategy() -> None:
+    prompts = {1: [1] * 3, 2: [2] * 9}
+    submits = [make_submit(id, prompt, tenant="a") for id, prompt in prompts.items()]
+    script = Script(submits, [SetScheduler(1, "static"), Inspect(2)])
+    core = make_core(rows=1)
+    ticks = iter(range(10, 999))
+    DecodeLoop(core, make_toy(core), script, clock=lambda: float(next(ticks))).run()
+    seen = script.answers[-1]
+    assert isinstance(seen, Inspected)
+    assert seen.ticket == 2
+    assert seen.scheduler == SchedulerState("static", {}, 0)
+    runs, waits = seen.requests
+    assert runs == RequestState(1, "running", "a", 4, runs.age_s, 3, 1, 3, 2, 0, 0, 0)
+    assert waits == RequestState(2, "waiting", "a", 4, waits.age_s, 9, 0, 0, 0, 0, 0, 0)
+    assert runs.age_s == waits.age_s + 1 > 0
+
+
+def test_whoever_looks_in_learns_that_fcfs_stands_in() -> None:
+    class Raises(FCFS):
+        def plan(self, snap: Snapshot) -> Plan:
+            sys.exit("a plug-in's mistake")
+
+    script = Script(submits(1, max_tokens=6), *[[]] * 4, [Inspect(1)])
+    core = make_core(strict=False, scheduler=Raises(FCFSOptions()))
+    DecodeLoop(core, make_toy(core), script).run()
+    [seen] = script.answers
+    assert isinstance(seen, Inspected)
+    assert seen.scheduler == SchedulerState("fcfs", {}, 3, "under test")
+
+
+def test_a_flag_is_up_while_a_strategy_plans_and_not_for_who_stands_in() -> None:
+    seen: list[bool] = []
+
+    class Looks(FCFS):
+        def plan(self, snap: Snapshot) -> Plan:
+            seen.append(core.planner.flag.value)
+            return super().plan(snap)
+
+    class Illegal(Looks):
+        def plan(self, snap: Snapshot) -> Plan:
+            super().plan(snap)
+            return Plan({99: 1})
+
+    core = make_core(strict=False, scheduler=Illegal(FCFSOptions()))
+    core.planner._fallback = Looks(FCFSOptions())
+    toy = make_toy(core)
+    core.submit(make_submit(1, max_tokens=9))
+    for _ in range(5):
+        step_once(core, toy)
+        assert not core.planner.flag.value
+    assert seen == [True, False] * 3 + [False] * 2

@@ -13,9 +13,19 @@ import pytest
 
 from service.build import build
 from service.engine_process import Build, one_line
-from service.messages import End, Finish, Ready, StepEvents, Submit
+from service.messages import (
+    End,
+    Finish,
+    Inspect,
+    Inspected,
+    Ready,
+    SchedulerSet,
+    SetScheduler,
+    StepEvents,
+    Submit,
+)
 from service.restarts import RestartLimits, Restarts
-from service.settings import Engine, Model, Settings
+from service.settings import Engine, Model, SchedulerChoice, Settings
 from service.stalls import LOOKS, StallWatch
 from service.supervisor import EngineDown, EngineLost, StartupError, Supervisor
 from tests import engine_builds as builds
@@ -29,6 +39,12 @@ def make_settings(**engine: object) -> Settings:
     return Settings(engine=Engine(**chosen))
 
 
+def toy_settings(scheduler: str = "fcfs", **engine: object) -> Settings:
+    """For the service's own build, which makes the chosen strategy."""
+    groups = {"model": Model(source="toy"), "scheduler": SchedulerChoice(name=scheduler)}
+    return make_settings(**engine).model_copy(update=groups)
+
+
 class Front:
     """A listener that keeps what it heard."""
 
@@ -37,6 +53,7 @@ class Front:
         self.down: list[tuple[float, str]] = []
         self.tokens: dict[int, list[int]] = {}
         self.finish: dict[int, Finish] = {}
+        self.answers: dict[int, SchedulerSet | Inspected] = {}
 
     def on_ready(self, ready: Ready) -> None:
         self.ready.append(ready)
@@ -52,6 +69,10 @@ class Front:
             if event.finish:
                 self.finish[event.id] = event.finish
 
+    def on_answer(self, answer: SchedulerSet | Inspected) -> None:
+        assert answer.generation == len(self.ready)
+        self.answers[answer.ticket] = answer
+
 
 async def until(there: Callable[[], object], timeout_s: float = 10.0) -> None:
     async with asyncio.timeout(timeout_s):
@@ -61,9 +82,12 @@ async def until(there: Callable[[], object], timeout_s: float = 10.0) -> None:
 
 @asynccontextmanager
 async def supervised(
-    front: Front, build: Build = builds.touchy, **engine: object
+    front: Front,
+    build: Build = builds.touchy,
+    settings: Settings | None = None,
+    **engine: object,
 ) -> AsyncIterator[tuple[Supervisor, asyncio.Task[None]]]:
-    supervisor = Supervisor(make_settings(**engine), build, front)
+    supervisor = Supervisor(settings or make_settings(**engine), build, front)
     try:
         await supervisor.start()
         running = asyncio.create_task(supervisor.run())
@@ -89,6 +113,21 @@ async def serves(supervisor: Supervisor, front: Front, id: int) -> None:
     supervisor.send(request(id))
     await until(lambda: id in front.finish)
     assert front.tokens[id] == solo(request(id))
+
+
+async def asked(
+    supervisor: Supervisor, front: Front, question: SetScheduler | Inspect
+) -> SchedulerSet | Inspected:
+    supervisor.send(question)
+    await until(lambda: question.ticket in front.answers)
+    return front.answers[question.ticket]
+
+
+async def planner(supervisor: Supervisor, front: Front, ticket: int) -> tuple[str, str]:
+    """The strategy that plans, and the one it stands in for."""
+    seen = await asked(supervisor, front, Inspect(ticket))
+    assert isinstance(seen, Inspected)
+    return seen.scheduler.name, seen.scheduler.replaces
 
 
 @pytest.mark.parametrize("isolation", ["process", "inline"])
@@ -166,6 +205,53 @@ async def test_a_frozen_step_is_a_stall_that_ends_in_a_restart() -> None:
         assert "no step for 0.4 s" in front.down[0][1]
         await until(lambda: len(front.ready) == 2)
         await serves(supervisor, front, 3)
+        assert (await planner(supervisor, front, 1))[1] == "", "the strategy is blamed"
+
+
+def trouble(id: int) -> Submit:
+    return make_submit(id, max_tokens=FEW, tenant="trouble")
+
+
+HANGS, EXITS = "tests.misbehaving:Hangs", "tests.misbehaving:Exits"
+
+
+@pytest.mark.parametrize(("strategy", "why"), [(HANGS, "no step"), (EXITS, "code 3")])
+async def test_fcfs_stands_in_for_a_strategy_whose_plan_ended_the_engine(
+    strategy: str, why: str
+) -> None:
+    front = Front()
+    settings = toy_settings(strategy, stall_timeout_s=0.4)
+    async with supervised(front, build, settings) as (supervisor, _):
+        assert await planner(supervisor, front, 1) == (strategy, "")
+        await serves(supervisor, front, 1)
+        supervisor.send(trouble(2))
+        await until(lambda: front.down)
+        assert why in front.down[0][1]
+        await until(lambda: len(front.ready) == 2)
+        assert [ready.scheduler for ready in front.ready] == [strategy, "fcfs"]
+        assert await planner(supervisor, front, 2) == ("fcfs", strategy)
+        supervisor.send(trouble(3))
+        await serves(supervisor, front, 4)
+        assert front.finish.keys() == {1, 3, 4}
+
+
+async def test_an_engine_starts_again_with_the_strategy_that_was_in_place_last() -> None:
+    front = Front()
+    async with supervised(front, build, toy_settings(EXITS)) as (supervisor, _):
+        supervisor.send(trouble(1))
+        await until(lambda: len(front.ready) == 2)
+        os.kill(engine_pid(), signal.SIGKILL)
+        await until(lambda: len(front.ready) == 3)
+        assert await planner(supervisor, front, 1) == ("fcfs", EXITS)
+        told = await asked(supervisor, front, SetScheduler(2, "static"))
+        assert told == SchedulerSet(3, 2)
+        refused = await asked(supervisor, front, SetScheduler(3, "nonsense"))
+        assert isinstance(refused, SchedulerSet)
+        assert "'nonsense' is unknown" in (refused.error or "")
+        os.kill(engine_pid(), signal.SIGKILL)
+        await until(lambda: len(front.ready) == 4)
+        assert front.ready[3].scheduler == "static"
+        assert await planner(supervisor, front, 4) == ("static", "")
 
 
 async def test_a_slow_step_or_a_blocked_event_loop_is_no_stall() -> None:

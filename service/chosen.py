@@ -1,0 +1,42 @@
+"""Which strategy the next engine starts with."""
+
+import structlog
+
+from service.messages import SchedulerSet, SetScheduler
+from service.settings import SchedulerChoice
+
+log = structlog.get_logger()
+
+
+class ChosenScheduler:
+    """The configured one, until another is put in place; FCFS in the place of one that an
+    engine died planning with, until the next exchange. `replaces` names that one."""
+
+    def __init__(self, configured: SchedulerChoice) -> None:
+        self.choice = configured
+        self.replaces = ""
+        self._asked: dict[int, SetScheduler] = {}
+
+    def asked(self, command: SetScheduler) -> None:
+        """The engine was asked for another strategy."""
+        self._asked[command.ticket] = command
+
+    def answered(self, answer: SchedulerSet) -> None:
+        """The engine has it in place, or refused."""
+        asked = self._asked.pop(answer.ticket)
+        if answer.error is None:
+            self._choose(asked.name, asked.options)
+            self.replaces = ""
+
+    def engine_gone(self, planning: bool) -> None:
+        """The engine ended, and whether its strategy was planning then: it never came back,
+        or took the process with it."""
+        self._asked.clear()
+        if planning:
+            name = self.choice.name
+            log.error("scheduler_hung", scheduler=name, stands_in="fcfs")
+            self._choose("fcfs", {})
+            self.replaces = self.replaces or name
+
+    def _choose(self, name: str, options: dict[str, object]) -> None:
+        self.choice = self.choice.model_copy(update={"name": name, "options": options})

@@ -1,0 +1,50 @@
+"""A step: what it may hold, and one in flight."""
+
+from dataclasses import dataclass
+
+from models.batch import StepBatch
+from schedulers.interface import StepCosts
+from service.request import Request
+
+LEAST_PREFILL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What a step may hold: requests that run, and tokens, decode rows included. With
+    `gap_s` running requests are to get a token that often, and prefills what is left."""
+
+    max_rows: int
+    max_tokens: int
+    watermark_pages: int = 0
+    gap_s: float | None = None
+
+    def budget(self, running: int, costs: StepCosts) -> int:
+        """Tokens of a step while so many run.
+
+        All that run count as decode rows though some may prefill: that is never too much,
+        and spares a look at each. A decode row takes from the time at its own cost and from
+        the tokens left as well, so the step keeps within `gap_s` whatever the costs are.
+        Beside them `LEAST_PREFILL` tokens always fit, so a prefill always moves. The time of
+        swapped pages and of rows that join with a single token is not foreseen.
+        """
+        if self.gap_s is None or not costs.token_s:
+            return self.max_tokens
+        left_s = self.gap_s - costs.step_s - running * costs.row_s
+        affordable = int(left_s / costs.token_s)
+        return min(self.max_tokens, max(affordable, running + LEAST_PREFILL))
+
+
+@dataclass(slots=True)
+class Step:
+    """A step in flight: the batch for the runner, and whom it touches. `swapped_in` compute
+    as well."""
+
+    batch: StepBatch
+    computing: list[Request]
+    swapped_out: list[Request]
+    swapped_in: list[Request]
+
+    def touched(self) -> list[Request]:
+        """Everybody whose pages the step reads or writes."""
+        return [*self.computing, *self.swapped_out]
