@@ -96,4 +96,19 @@ def summary_line(summary: pb.Summary) -> str:
     ]
     if usage.output_tokens > 1 and total_s > first_s:
         parts.append(f"{(usage.output_tokens - 1) / (total_s - first_s):.1f} tokens/s")
+    parts += _disturbance(summary.scheduling)
     return " · ".join(parts) + f" · seed {summary.seed}"
+
+
+def _disturbance(receipt: pb.SchedulingReceipt) -> list[str]:
+    """What a request that had to give way met; most did not."""
+    if not receipt.preemptions:
+        return []
+    times = "once" if receipt.preemptions == 1 else f"{receipt.preemptions} times"
+    paused_s = receipt.paused.ToNanoseconds() / 1e9
+    met = f"gave way {times} ({paused_s:.2f} s"
+    if receipt.recomputed_tokens:
+        met += f", {receipt.recomputed_tokens} tokens recomputed"
+    if receipt.swapped_pages:
+        met += f", {receipt.swapped_pages} pages swapped"
+    return [met + ")"]

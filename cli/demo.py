@@ -71,6 +71,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
     settings = (
         f"server.port={target.rpartition(':')[2]}",
         "metrics.enabled=false",
+        "admin.enabled=false",
         f"model.source={model}",
         "memory.pool_bytes=268435456",
         "log.format=json",

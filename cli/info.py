@@ -2,6 +2,7 @@
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cli.asking import open_channel
 from protos.walkway.v1 import inference_pb2 as pb
@@ -17,7 +18,7 @@ def show_info(target: str) -> None:
         found = stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=TIMEOUT_S)
     table = Table(show_header=False, box=None)
     for name, value in _rows(found):
-        table.add_row(name, value)
+        table.add_row(name, Text(value))
     Console(highlight=False).print(table)
 
 

@@ -16,4 +16,4 @@ def serve(config: Path | None, assignments: Sequence[str]) -> int:
         return 2
     from service.app import main
 
-    return main(settings)
+    return main(settings, lambda: load_settings(config, assignments))

@@ -11,12 +11,14 @@ from service.build import build
 from service.engine_process import Build
 from service.frontend import FrontEnd, LoadTokenizer, StartError
 from service.logs import configure_logs
+from service.reload import Reload, Reread
 from service.settings import Settings
 from service.supervisor import EngineLost
 
 
-async def serve(settings: Settings, build: Build, load: LoadTokenizer) -> None:
-    """Serve until SIGTERM or SIGINT. Raises StartError and EngineLost."""
+async def serve(settings: Settings, build: Build, load: LoadTokenizer, reread: Reread) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again. Raises StartError and
+    EngineLost."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -24,6 +26,10 @@ async def serve(settings: Settings, build: Build, load: LoadTokenizer) -> None:
     async with AsyncExitStack() as stack:
         front = FrontEnd(settings, build, load)
         stack.push_async_callback(front.stop)
+        reload = Reload(settings, reread, front.desk.exchange)
+        loop.add_signal_handler(signal.SIGHUP, reload.ask)
+        reloading = asyncio.create_task(reload.run())
+        stack.callback(reloading.cancel)
         starting = asyncio.create_task(front.start())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -36,12 +42,13 @@ async def serve(settings: Settings, build: Build, load: LoadTokenizer) -> None:
             await asyncio.wait({starting})
 
 
-def main(settings: Settings) -> int:
+def main(settings: Settings, reread: Reread) -> int:
     """Serve, and the exit code: 0 after a signal, 2 when it cannot start, 1 when the engine
-    was lost. Either error is one line on stderr."""
+    was lost. Either error is one line on stderr. `reread` reads the same sources again and
+    raises ConfigError."""
     configure_logs(settings.log)
     try:
-        asyncio.run(serve(settings, build, tokenizer_of))
+        asyncio.run(serve(settings, build, tokenizer_of, reread))
     except StartError as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 2

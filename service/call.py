@@ -6,24 +6,31 @@ from dataclasses import dataclass, field
 
 from models.batch import TokenLogprob
 from service.errors import Cancelled, Expired, Internal, Overloaded, ServiceError, Unavailable
-from service.messages import Finish, Receipt, RequestEvent, Submit
-from service.requests import Answering
+from service.messages import Finish, Pause, Receipt, RequestEvent, Submit
+from service.requests import CLOCKS_DIFFER_S, Answering
 from service.streams import Stream, Streams
 from service.text import TextStream
 
 COMPLETE = (Finish.STOP, Finish.LENGTH, Finish.MAX_TIME)
 MAX_DETAIL = 500
-CLOCKS_DIFFER_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A request that gave way runs again, so many seconds from arrival."""
+
+    at_s: float
 
 
 @dataclass(slots=True)
 class Part:
-    """What is new of an answer."""
+    """What is new of an answer. `scheduling` only when wanted."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    scheduling: list[Pause | Resumption] = field(default_factory=list)
 
     def add(self, newer: "Part") -> None:
         """Append what came later."""
@@ -31,9 +38,10 @@ class Part:
         self.tokens += newer.tokens
         self.logprobs += newer.logprobs
         self.prompt_logprobs += newer.prompt_logprobs
+        self.scheduling += newer.scheduling
 
     def __bool__(self) -> bool:
-        return bool(self.text or self.tokens or self.prompt_logprobs)
+        return bool(self.text or self.tokens or self.prompt_logprobs or self.scheduling)
 
 
 @dataclass(slots=True)
@@ -75,6 +83,7 @@ class Call:
         self.admitted = False
         self.output_tokens = 0
         self.last_token: int | None = None
+        self._paused = False
         self.error: ServiceError | None = None
         self._detail = ""
         self._stream = stream
@@ -110,6 +119,8 @@ class Call:
             return "unavailable"
         if isinstance(self.error, Internal):
             return Finish.FAILED.value
+        if isinstance(self.error, Expired) and self.finish is not Finish.REFUSED:
+            return Finish.EXPIRED.value
         if self.finish is None and self.error is None:
             return Finish.EXPIRED.value if self._expired else Finish.CANCELLED.value
         return self.finish.value if self.finish else Finish.FAILED.value
@@ -117,7 +128,7 @@ class Call:
     @property
     def _expired(self) -> bool:
         """gRPC cancels a handler when the call's deadline passes, as it does when a client
-        leaves. The client's timer began before ours."""
+        leaves."""
         until_s = self.submit.limits.expire_by_s
         return until_s is not None and (self.times.end_s or 0.0) > until_s - CLOCKS_DIFFER_S
 
@@ -157,6 +168,8 @@ class Call:
         stopped = news.finish is Finish.STOP
         delta = self._text.feed(news.tokens, news.logprobs, stopped)
         part = Part(delta.text, list(delta.tokens), list(delta.logprobs), news.prompt_logprobs)
+        if self.answering.scheduling_events:
+            part.scheduling = self._in_turn(news)
         if self.stop_string is not None:
             self.finish = Finish.STOP
             self._streams.end_early(self._stream, Finish.STOP)
@@ -168,6 +181,15 @@ class Call:
         if part.tokens:
             self.last_token = part.tokens[-1]
         return part
+
+    def _in_turn(self, news: RequestEvent) -> list[Pause | Resumption]:
+        """What the scheduler did, in order: the two kinds take turns."""
+        paused, resumed = iter(news.paused), map(Resumption, news.resumed_s)
+        found: list[Pause | Resumption] = []
+        for _ in range(len(news.paused) + len(news.resumed_s)):
+            found.append(next(resumed) if self._paused else next(paused))
+            self._paused = not self._paused
+        return found
 
     async def _settle(self) -> None:
         """After a stop string: wait for the engine's receipt, which comes within a step. An

@@ -6,6 +6,7 @@ from protos.walkway.v1 import inference_pb2 as pb
 from service.fields import Fields
 from service.messages import Ready
 
+TENANT_HEADER = "x-walkway-tenant"
 MAX_PRIORITY = 15
 MAX_LOGPROBS = 20
 MAX_NAME_BYTES = 128
@@ -14,15 +15,18 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_BYTES = 1024
 MAX_STOP_IDS = 128
 MAX_BIASES = 1024
+LEAST_REPETITION_PENALTY = 0.01
 
 
-def check_fields(request: pb.GenerateRequest, ready: Ready) -> None:
+def check_fields(request: pb.GenerateRequest, ready: Ready, tenant_header: str) -> None:
     """Raises InvalidArgument with all that is wrong."""
     fields = Fields()
     _check_prompt(fields, request, ready)
     _check_sampling(fields, request.sampling, ready)
     _check_stopping(fields, request.stopping, ready)
     _check_rest(fields, request)
+    if not request.tenant:
+        fields.bytes(TENANT_HEADER, tenant_header, MAX_NAME_BYTES)
     fields.settle()
 
 
@@ -33,24 +37,23 @@ def check_chat(fields: Fields, chat: pb.Chat) -> None:
         fields.require(message.role != "", f"chat.messages[{index}].role", "is empty")
 
 
+def check_ids(fields: Fields, field: str, ids: Sequence[int], ready: Ready) -> None:
+    """What is too long anyway is not read: millions of ids would hold up the event loop."""
+    count, most = len(ids), ready.context_tokens
+    if count > most:
+        fields.add(field, f"has {count} tokens, the context is {most}")
+    else:
+        fields.ids(field, ids, ready.vocab_size)
+
+
 def _check_prompt(fields: Fields, request: pb.GenerateRequest, ready: Ready) -> None:
     match request.WhichOneof("prompt"):
         case None:
             fields.add("prompt", "none of text, token_ids and chat is set, one is needed")
         case "token_ids":
-            _check_ids(fields, request.token_ids.ids, ready)
+            check_ids(fields, "token_ids.ids", request.token_ids.ids, ready)
         case "chat":
             check_chat(fields, request.chat)
-
-
-def _check_ids(fields: Fields, ids: Sequence[int], ready: Ready) -> None:
-    """A prompt that is too long anyway is not read: millions of ids would hold up the event
-    loop."""
-    count, most = len(ids), ready.context_tokens
-    if count > most:
-        fields.add("token_ids", f"has {count} tokens, the context is {most}")
-    else:
-        fields.ids("token_ids.ids", ids, ready.vocab_size)
 
 
 def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None:
@@ -61,7 +64,9 @@ def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None
     if sampling.HasField("top_p"):
         fields.above_zero("sampling.top_p", sampling.top_p, 1)
     if sampling.HasField("repetition_penalty"):
-        fields.above_zero("sampling.repetition_penalty", sampling.repetition_penalty, 10)
+        # 0.01 as a float of the wire is a little less than 0.01.
+        penalty = round(sampling.repetition_penalty, 6)
+        fields.between("sampling.repetition_penalty", penalty, LEAST_REPETITION_PENALTY, 10)
     fields.count("sampling.logit_bias", len(sampling.logit_bias), MAX_BIASES)
     fields.ids("sampling.logit_bias", sampling.logit_bias, ready.vocab_size)
     for token, bias in sampling.logit_bias.items():

@@ -9,21 +9,34 @@ import structlog
 
 from models.errors import ModelError
 from models.tokenizer import Tokenizer
-from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
+from service.admin import AdminServicer
 from service.admission import Admission
 from service.daemon import in_daemon_thread
+from service.desk import Desk
 from service.engine_process import Build
 from service.errors import Unavailable
-from service.messages import End, Ready, StepEvents, Submit
-from service.metrics import Metrics, MetricsServer
+from service.listeners import Listeners
+from service.messages import (
+    End,
+    Inspect,
+    Inspected,
+    Ready,
+    SchedulerSet,
+    SetScheduler,
+    StepEvents,
+    StepStats,
+    Submit,
+)
+from service.metrics import Metrics
 from service.reception import Grants, Reception
 from service.records import Records
 from service.requests import pool_pages
-from service.server import Health, PortTaken, listen, make_server
+from service.server import PortTaken
 from service.servicer import InferenceServicer
 from service.settings import Settings
+from service.statistics import Statistics
 from service.streams import DRAIN_RETRY_S, Streams
-from service.supervisor import StartupError, Supervisor
+from service.supervisor import EngineLost, StartupError, Supervisor
 from service.tokenising import Tokenising
 
 ENDING_S = 2.0
@@ -46,22 +59,23 @@ class FrontEnd:
         self._tokenising: Tokenising | None = None
         server = settings.server
         self.metrics = Metrics()
-        self.health = Health()
+        self.statistics = Statistics(time.monotonic)
         self.streams = Streams(self._send)
+        self.desk = Desk(self._send, self._exchanged)
         self.admission = Admission(server.max_waiting_requests, server.max_waiting_tokens)
         grants = Grants(server.request_timeout_s, server.queue_timeout_s)
         self.reception = Reception(self.streams, self.admission, grants, time.monotonic)
         self._supervisor = Supervisor(settings, build, self)
-        self._server = make_server(server, self.health)
-        self._metrics_server: MetricsServer | None = None
-        self.port = 0
-        self.metrics_port = 0
+        self._admin = AdminServicer(
+            self.desk, self.statistics, self.streams.request_id_of, self.reception.served
+        )
+        self.listeners = Listeners(settings)
 
     async def start(self) -> None:
         """Listen, then load. Raises StartError."""
         started_s = time.monotonic()
         self._listen()
-        await self._server.start()
+        await self.listeners.start()
         source = self._settings.model.source
         try:
             tokenizer = await in_daemon_thread(lambda: self._load_tokenizer(source))
@@ -72,7 +86,7 @@ class FrontEnd:
         self._say_started(ready, time.monotonic() - started_s)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises EngineLost when the engine is given up."""
+        """Until `stop` is set. Raises EngineLost when the engine is given up before."""
         supervising = asyncio.create_task(self._supervisor.run())
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -83,75 +97,90 @@ class FrontEnd:
             stopping.cancel()
             supervising.cancel()
             await asyncio.wait({supervising, stopping})
-        if not supervising.cancelled():
-            supervising.result()
+        if supervising.cancelled():
+            return
+        error = supervising.exception()
+        if isinstance(error, EngineLost) and stop.is_set():
+            log.warning("engine_lost_while_draining", why=str(error))
+        elif error is not None:
+            raise error
 
     async def drain(self) -> None:
         """Take no more calls, let those that run finish within `grace_s`, end the rest."""
         log.info("draining", open=len(self.streams))
         self.streams.drain()
-        self.health.drain()
+        self.listeners.drain()
+        self._admin.drain()
         if not await _within(self._settings.server.grace_s, self.streams.idle()):
             self.streams.fail_all(Unavailable("the server shut down", DRAIN_RETRY_S))
 
     async def stop(self) -> None:
         """Whatever still runs ends with a status; then listener and engine end."""
         self.streams.drain()
+        self._admin.drain()
         self.streams.fail_all(Unavailable("the server shut down", DRAIN_RETRY_S))
         await _within(ENDING_S, self.streams.idle())
-        await self._server.stop(ENDING_S)
+        await self.listeners.stop(ENDING_S)
         await self._supervisor.stop()
         if self._tokenising:
             self._tokenising.close()
-        if self._metrics_server:
-            await asyncio.to_thread(self._metrics_server.stop)
 
     def on_ready(self, ready: Ready) -> None:
         """The engine serves."""
         assert self._tokenising, "the tokenizer is loaded before the engine starts"
         self.reception.learn(ready, self._tokenising)
-        self.metrics.up(ready.generation, pool_pages(ready))
-        self.health.show(True)
+        pages = pool_pages(ready)
+        self.metrics.up(ready.generation, pages)
+        self.statistics.step(StepStats(free_pages=pages))
+        self._name_scheduler(ready.scheduler)
+        self.listeners.show(True)
 
     def on_events(self, events: StepEvents) -> None:
         """A step's news."""
         self.metrics.step(events.stats)
+        self.statistics.step(events.stats)
+        if events.stats.scheduler != self.statistics.scheduler:  # FCFS may stand in
+            self._name_scheduler(events.stats.scheduler)
         self.streams.deliver(events)
+
+    def on_answer(self, answer: SchedulerSet | Inspected) -> None:
+        """What somebody asked of the engine."""
+        self.desk.answer(answer)
 
     def on_down(self, why: str) -> None:
         """The engine is gone."""
-        self.health.show(False)
+        self.listeners.show(False)
         self.metrics.down()
+        self.statistics.step(StepStats())
         self.reception.lose(self._supervisor.retry_after_s)
         retry_s = self._supervisor.retry_after_s()
-        self.streams.fail_all(Unavailable(f"the engine went down: {why}", retry_s))
+        gone = Unavailable(f"the engine went down: {why}", retry_s)
+        self.streams.fail_all(gone)
+        self.desk.fail_all(gone)
 
-    def _send(self, command: Submit | End) -> None:
+    def _send(self, command: Submit | End | SetScheduler | Inspect) -> None:
         self._supervisor.send(command)
 
+    def _exchanged(self, choice: SetScheduler) -> None:
+        log.info("scheduler_exchanged", scheduler=choice.name, options=choice.options)
+        self._name_scheduler(choice.name)
+
+    def _name_scheduler(self, name: str) -> None:
+        self.reception.rename_scheduler(name)
+        self.metrics.scheduler(name)
+        self.statistics.scheduler = name
+
     def _listen(self) -> None:
-        server, metrics = self._settings.server, self._settings.metrics
-        servicer = InferenceServicer(
+        inference = InferenceServicer(
             self.reception,
             Records(self.metrics),
-            server.max_message_bytes,
+            self._settings.server.max_message_bytes,
             version("walkway"),
         )
-        add_InferenceServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
         try:
-            self.port = listen(self._server, server.host, server.port)
+            self.listeners.open(inference, self._admin, self.metrics)
         except PortTaken as error:
-            raise StartError(f"server.port: {error}") from error
-        if not metrics.enabled:
-            return
-        try:
-            self._metrics_server = MetricsServer(self.metrics, metrics.host, metrics.port)
-        except OSError as error:
-            where = f"{metrics.host}:{metrics.port}"
-            raise StartError(
-                f"metrics.port: cannot listen on {where}: {error.strerror}"
-            ) from error
-        self.metrics_port = self._metrics_server.port
+            raise StartError(str(error)) from error
 
     def _say_started(self, ready: Ready, took_s: float) -> None:
         log.info(
@@ -164,8 +193,9 @@ class FrontEnd:
             kv_pages=ready.num_pages - 1,
             page_size=ready.page_size,
             context_tokens=ready.context_tokens,
-            port=self.port,
-            metrics_port=self.metrics_port or None,
+            port=self.listeners.port,
+            admin_port=self.listeners.admin_port or None,
+            metrics_port=self.listeners.metrics_port or None,
             start_s=round(took_s, 2),
         )
 

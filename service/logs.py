@@ -13,7 +13,8 @@ def configure_logs(log: Log) -> None:
     """Set up structlog for this process."""
     console = log.format == "console" or (log.format == "auto" and sys.stderr.isatty())
     tail: list[Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        # Not rich's tracebacks: they show local variables, prompts and answers among them.
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

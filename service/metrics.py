@@ -8,9 +8,11 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Info,
     start_http_server,
 )
 
+from schedulers.interface import Cause, Mode
 from service.messages import StepStats
 
 SHORT_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -40,7 +42,12 @@ class Metrics:
         self._rows = counter("rows", "Rows computed, over all steps.")
         self._short_rows = counter("short_rows", "Rows left out of a step for want of pages.")
         self._plan_faults = counter("plan_faults", "Plans that broke a rule, or came late.")
-        self._preemptions = counter("preemptions", "Requests that had to give way.")
+        self._preemptions = counter(
+            "preemptions", "Requests that had to give way.", "mode", "cause"
+        )
+        for mode in Mode:
+            for cause in Cause:
+                self._preemptions.labels(mode.value, cause.value)
         self._dropped = counter("dropped_tokens", "Tokens generated past a stop string.")
         self._finishes = counter("requests_finished", "Requests taken, by their end.", "finish")
         self._refusals = counter("requests_refused", "Requests not taken, by code.", "code")
@@ -56,6 +63,9 @@ class Metrics:
         self._pages = gauge("kv_pages", "KV pages, by state.", "state")
         self._slots = gauge("kv_used_slots", "Slots of held pages that carry a token.")
         self._engine_up = gauge("engine_up", "1 while an engine serves.")
+        self._scheduler = Info(
+            "walkway_scheduler", "The strategy that plans steps.", registry=registry
+        )
         for state in ("running", "waiting", "swapped"):
             self._requests.labels(state).set(0)
 
@@ -73,13 +83,14 @@ class Metrics:
         self._ttft = histogram("time_to_first_token", "From arrival.", LONG_S)
         self._tpot = histogram("time_per_output_token", "Mean gap, per request.", SHORT_S)
         self._total = histogram("request", "From arrival to the end.", LONG_S)
+        self._pause = histogram("pause", "All a request's time given way, if any.", LONG_S)
         self._step = histogram("step", "Latency of a step, by part.", SHORT_S, "part")
 
     def step(self, stats: StepStats) -> None:
         """A step message of the engine."""
         self._count(stats)
         self._gauge(stats)
-        for part in ("schedule", "model", "sample") if stats.steps else ():
+        for part in ("schedule", "model", "sample", "copy") if stats.steps else ():
             mean_s = getattr(stats, f"{part}_s") / stats.steps
             for _ in range(stats.steps):  # more than one when messages merged
                 self._step.labels(part).observe(mean_s)
@@ -95,6 +106,10 @@ class Metrics:
         """The engine is gone, and what it held with it."""
         self._engine_up.set(0)
         self._gauge(StepStats())
+
+    def scheduler(self, name: str) -> None:
+        """This strategy plans from now on."""
+        self._scheduler.info({"name": name})
 
     def refused(self, code: str) -> None:
         """A request was not taken."""
@@ -115,6 +130,10 @@ class Metrics:
             if value is not None:
                 histogram.observe(value)
 
+    def paused(self, paused_s: float) -> None:
+        """A request that had to give way ended."""
+        self._pause.observe(paused_s)
+
     def dropped(self, tokens: int) -> None:
         """The engine ran ahead of a stop string."""
         self._dropped.inc(tokens)
@@ -128,7 +147,9 @@ class Metrics:
         self._rows.inc(stats.rows)
         self._short_rows.inc(stats.short_rows)
         self._plan_faults.inc(stats.plan_faults)
-        self._preemptions.inc(stats.preemptions)
+        for eviction, count in stats.evictions.items():
+            mode, cause = eviction.split()
+            self._preemptions.labels(mode, cause).inc(count)
 
     def _gauge(self, stats: StepStats) -> None:
         for state in ("running", "waiting", "swapped"):

@@ -6,10 +6,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from protos.walkway.v1 import inference_pb2 as pb
 from service.admission import Admission, Place
 from service.call import Call
-from service.errors import Unavailable
+from service.errors import ServiceError, Unavailable
 from service.messages import Ready
 from service.requests import Arrival, Judged, judge
 from service.streams import Streams
@@ -52,6 +54,11 @@ class Reception:
         self._tokenising = tokenising
         self._retry_after_s = None
 
+    def rename_scheduler(self, name: str) -> None:
+        """Another strategy plans from now on."""
+        if self._ready is not None:
+            self._ready = msgspec.structs.replace(self._ready, scheduler=name)
+
     def lose(self, retry_after_s: Callable[[], float]) -> None:
         """No engine serves, until the next is learnt of."""
         self._retry_after_s = retry_after_s
@@ -60,24 +67,37 @@ class Reception:
         """What is served. Raises Unavailable while no engine serves and while the server
         drains."""
         self.streams.check_open()
+        return self.served()
+
+    def served(self) -> tuple[Ready, Tokenising]:
+        """As `model`, also while the server drains."""
         if self._ready is None or self._tokenising is None:
             raise Unavailable("the engine is starting", START_RETRY_S)
         if self._retry_after_s is not None:
             raise Unavailable("the engine is down", self._retry_after_s())
         return self._ready, self._tokenising
 
-    async def take(self, request: pb.GenerateRequest, remaining_s: float | None) -> Call:
-        """A call that the engine was told of: from here on it must be closed. `remaining_s`
-        is what the caller's deadline leaves. Raises ServiceError for what is refused."""
+    def arrive(self, remaining_s: float | None) -> Arrival:
+        """A call came; `remaining_s` is what its own deadline leaves."""
         now_s = self._clock()
-        arrival = Arrival(
+        return Arrival(
             at_s=now_s,
             call_expires_s=None if remaining_s is None else now_s + remaining_s,
             request_timeout_s=self._grants.request_timeout_s,
             queue_timeout_s=self._grants.queue_timeout_s,
         )
+
+    def why_over(self, arrival: Arrival) -> ServiceError:
+        """Why a call is over that was cancelled in `take`."""
+        return arrival.why_over(self._clock())
+
+    async def take(
+        self, request: pb.GenerateRequest, arrival: Arrival, tenant_header: str
+    ) -> Call:
+        """A call that the engine was told of: from here on it must be closed. Raises
+        ServiceError for what is refused."""
         ready, tokenising = self.model()
-        judged = judge(request, ready)
+        judged = judge(request, ready, tenant_header)
         place = self.admission.enter()
         try:
             prompt = await _tokens(judged, tokenising)

@@ -2,9 +2,10 @@
 
 import structlog
 
-from protos.walkway.v1 import inference_pb2 as pb
 from service.call import Call
 from service.errors import CODES, Overloaded, ServiceError
+from service.field_rules import MAX_NAME_BYTES
+from service.messages import Receipt
 from service.metrics import Metrics
 
 log = structlog.get_logger()
@@ -16,16 +17,16 @@ class Records:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def refused(self, request: pb.GenerateRequest, error: ServiceError) -> None:
-        """A request was turned away."""
+    def refused(self, request_id: str, tenant: str, error: ServiceError) -> None:
+        """A request was turned away; its names may be what was wrong with it."""
         code = CODES[type(error)].name
         self._metrics.refused(code)
         log.info(
             "request_refused",
             code=code,
             reason=str(error),
-            request_id=request.request_id,
-            tenant=request.tenant,
+            request_id=request_id[:MAX_NAME_BYTES],
+            tenant=tenant[:MAX_NAME_BYTES],
         )
 
     def ended(self, call: Call) -> None:
@@ -37,6 +38,8 @@ class Records:
         self._metrics.finished(call.ending, total_s or 0.0)
         self._metrics.timed(queue_s, ttft_s, _gap_s(call))
         self._metrics.dropped(call.dropped_tokens)
+        if receipt and receipt.preemptions:
+            self._metrics.paused(receipt.paused_s)
         if isinstance(call.error, Overloaded):
             self._metrics.refused(CODES[Overloaded].name)
         log.info(
@@ -51,7 +54,21 @@ class Records:
             queue_s=_rounded(queue_s),
             ttft_s=_rounded(ttft_s),
             total_s=_rounded(total_s),
+            **_disturbances(receipt),
         )
+
+
+def _disturbances(receipt: Receipt | None) -> dict[str, float]:
+    """What most requests never meet is left out of their line."""
+    if receipt is None:
+        return {}
+    met = {
+        "preemptions": receipt.preemptions,
+        "recomputed_tokens": receipt.recomputed_tokens,
+        "swapped_pages": receipt.swapped_pages,
+        "paused_s": round(receipt.paused_s, 4),
+    }
+    return {name: value for name, value in met.items() if value}
 
 
 def _gap_s(call: Call) -> float | None:

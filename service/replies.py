@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
-from google.protobuf.duration_pb2 import Duration
-
 from models.batch import TokenLogprob
 from protos.walkway.v1 import inference_pb2 as pb
 from service.call import Call, Part
 from service.errors import ServiceError, Unavailable
 from service.messages import Finish, Ready
+from service.receipts import duration, scheduling_events, scheduling_receipt
 from service.requests import Answering, pool_pages
 
 REASONS = {
@@ -30,6 +29,7 @@ def stream_message(part: Part, answering: Answering) -> pb.GenerateStreamRespons
         token_ids=part.tokens if answering.token_ids else (),
         logprobs=logprobs(part.logprobs),
         prompt_logprobs=logprobs(part.prompt_logprobs),
+        scheduling_events=scheduling_events(part.scheduling),
     )
 
 
@@ -64,6 +64,7 @@ def summary(call: Call) -> pb.Summary:
             first_token=duration(times.after_arrival(times.first_token_s)),
             total=duration(times.after_arrival(times.end_s)),
         ),
+        scheduling=scheduling_receipt(call),
     )
     if call.stop_string is not None:
         message.stop_string = call.stop_string
@@ -105,15 +106,6 @@ def model_info(
         max_message_bytes=max_message_bytes,
         server_version=version,
     )
-
-
-def duration(length_s: float | None) -> Duration | None:
-    """None for what never happened, so that the field stays absent."""
-    if length_s is None:
-        return None
-    message = Duration()
-    message.FromNanoseconds(int(length_s * 1e9))
-    return message
 
 
 def _reason(finish: Finish | None, error: ServiceError | None) -> pb.FinishReason:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from models.batch import Sampling
 from protos.walkway.v1 import inference_pb2 as pb
-from service.errors import InvalidArgument, NeverFits, Violation
+from service.errors import Cancelled, Expired, InvalidArgument, NeverFits, Violation
 from service.field_rules import check_fields
 from service.messages import Limits, Ready, Submit
 
 DEFAULT_PRIORITY = 4
+DEFAULT_TENANT = "default"
 MODEL_TEMPERATURE = 1.0
+CLOCKS_DIFFER_S = 0.05
+"""The caller's timer began before ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,14 @@ class Arrival:
             ends.append(self.at_s + self.request_timeout_s)
         return min(ends, default=None)
 
+    def why_over(self, now_s: float) -> Expired | Cancelled:
+        """Why a call that was not taken yet is over: gRPC cancels a handler when the call's
+        deadline passes, as it does when a client leaves."""
+        expires_s = self.call_expires_s
+        if expires_s is not None and now_s > expires_s - CLOCKS_DIFFER_S:
+            return Expired("the call's deadline passed before it was taken")
+        return Cancelled("the caller left before it was taken")
+
 
 @dataclass(frozen=True, slots=True)
 class Answering:
@@ -45,6 +56,7 @@ class Answering:
     stop_strings: tuple[str, ...]
     include_stop: bool
     skip_special_tokens: bool
+    scheduling_events: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +66,16 @@ class Judged:
     request: pb.GenerateRequest
     ready: Ready
     request_id: str
+    tenant: str
     answering: Answering
     max_tokens: int | None
     seed: int
 
     def fit(self, id: int, prompt: list[int], arrival: Arrival) -> Submit:
-        """The engine's request. Raises InvalidArgument for what exceeds the model's context,
-        NeverFits for what exceeds the server's pages."""
+        """The engine's request. Raises InvalidArgument for what exceeds the model's context
+        or vocabulary, NeverFits for what exceeds the server's pages."""
         max_tokens = self._max_tokens(len(prompt))
+        self._check_vocabulary(prompt)
         request, now_s = self.request, arrival.at_s
         deadline_s = _after(now_s, request, "deadline")
         return Submit(
@@ -76,7 +90,7 @@ class Judged:
             ),
             arrival_s=now_s,
             priority=request.priority if request.HasField("priority") else DEFAULT_PRIORITY,
-            tenant=request.tenant,
+            tenant=self.tenant,
             namespace=request.cache_salt,
             deadline_s=arrival.call_expires_s if deadline_s is None else deadline_s,
             first_token_deadline_s=_after(now_s, request, "first_token_deadline"),
@@ -103,6 +117,15 @@ class Judged:
             return self.max_tokens
         return min(context - prompt, pool - prompt + 1)
 
+    def _check_vocabulary(self, prompt: list[int]) -> None:
+        """Some tokenizers know tokens that their model has no embedding for."""
+        highest, size = max(prompt), self.ready.vocab_size
+        if highest >= size:
+            field = str(self.request.WhichOneof("prompt"))
+            raise _invalid(
+                field, f"becomes token id {highest}, the model's vocabulary is {size}"
+            )
+
 
 def pool_pages(ready: Ready) -> int:
     """Pages that requests can use; one is scratch."""
@@ -114,14 +137,21 @@ def pool_tokens(ready: Ready) -> int:
     return pool_pages(ready) * ready.page_size
 
 
-def judge(request: pb.GenerateRequest, ready: Ready) -> Judged:
-    """Check every field. Raises InvalidArgument with all that is wrong."""
-    check_fields(request, ready)
+def tenant_of(request: pb.GenerateRequest, tenant_header: str) -> str:
+    """Whose request it is: what the field says, else the call's metadata."""
+    return request.tenant or tenant_header or DEFAULT_TENANT
+
+
+def judge(request: pb.GenerateRequest, ready: Ready, tenant_header: str = "") -> Judged:
+    """Check every field. `tenant_header` is the call's metadata, empty without. Raises
+    InvalidArgument with all that is wrong."""
+    check_fields(request, ready, tenant_header)
     sampling, stopping, output = request.sampling, request.stopping, request.output
     return Judged(
         request=request,
         ready=ready,
         request_id=request.request_id or secrets.token_hex(8),
+        tenant=tenant_of(request, tenant_header),
         answering=Answering(
             text=output.text if output.HasField("text") else True,
             token_ids=output.token_ids,
@@ -129,6 +159,7 @@ def judge(request: pb.GenerateRequest, ready: Ready) -> Judged:
             stop_strings=tuple(stopping.stop_strings),
             include_stop=stopping.include_stop,
             skip_special_tokens=skips_special_tokens(output),
+            scheduling_events=output.scheduling_events,
         ),
         max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
         seed=sampling.seed if sampling.HasField("seed") else secrets.randbits(63),

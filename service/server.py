@@ -10,10 +10,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
-from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1 import admin_pb2, inference_pb2
 from service.settings import Server
 
-SERVICE = pb.DESCRIPTOR.services_by_name["InferenceService"].full_name
+SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 DEAD_PEER_PING_MS = 60_000
 DEAD_PEER_WAIT_MS = 20_000
@@ -24,9 +25,10 @@ class PortTaken(Exception):
 
 
 class Health:
-    """The state that `grpc.health.v1` shows, for the server and for the service."""
+    """The state that `grpc.health.v1` shows, for a server and for its service."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str) -> None:
+        self._names = ("", service)
         self.servicer = health_aio.HealthServicer()
         self._tasks: set[asyncio.Task[None]] = set()
         self.show(False)
@@ -35,7 +37,7 @@ class Health:
         """A plain call, from anywhere on the event loop."""
         statuses = health_pb2.HealthCheckResponse
         status = statuses.SERVING if serving else statuses.NOT_SERVING
-        for name in ("", SERVICE):
+        for name in self._names:
             self._later(self.servicer.set(name, status))
 
     def drain(self) -> None:
@@ -68,11 +70,11 @@ def options(server: Server) -> list[tuple[str, int]]:
     ]
 
 
-def make_server(settings: Server, health: Health) -> grpc.aio.Server:
-    """A server with health and reflection, not listening yet."""
+def make_server(settings: Server, service: str, health: Health) -> grpc.aio.Server:
+    """A server for one service, with health and reflection, not listening yet."""
     server = grpc.aio.server(options=options(settings))
     health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)
-    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection((service, HEALTH, reflection.SERVICE_NAME), server)
     return server
 
 

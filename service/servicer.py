@@ -3,37 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
-import grpc
 import grpc.aio
-import structlog
 
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
 from service.call import Call, Part
-from service.errors import (
-    CODES,
-    Cancelled,
-    Internal,
-    InvalidArgument,
-    ServiceError,
-    Violation,
-    trailer_of,
-)
-from service.field_rules import check_chat
+from service.errors import InvalidArgument, ServiceError, Violation
+from service.field_rules import TENANT_HEADER, check_chat, check_ids
 from service.fields import Fields
 from service.reception import Reception, chat_tokens
 from service.records import Records
 from service.replies import model_info, stream_message, summary, whole_answer
-from service.requests import skips_special_tokens
+from service.requests import skips_special_tokens, tenant_of
+from service.statuses import as_ours, statuses
+from service.writing import Streaming, Writer
 
-log = structlog.get_logger()
-
-Request = TypeVar("Request")
-Response = TypeVar("Response")
 Unary = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
-Streaming = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateStreamResponse]
 
 
 class InferenceServicer(pb_grpc.InferenceServiceServicer):
@@ -51,7 +37,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         self, request: pb.GenerateRequest, context: Unary
     ) -> pb.GenerateResponse:
         """The whole answer or an error."""
-        async with self._statuses(context), self._call(request, context) as call:
+        async with statuses(context), self._call(request, context) as call:
             whole = Part()
             while (part := await call.next()) is not None:
                 whole.add(part)
@@ -63,15 +49,16 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     ) -> None:
         """Deltas as they come, then the summary. After an error that follows deltas the
         summary comes too, and then the status."""
-        async with self._statuses(context), self._call(request, context) as call:
+        async with statuses(context), self._call(request, context) as call:
+            writer = Writer(context, call.submit.limits.expire_by_s)
             try:
                 while (part := await call.next()) is not None:
-                    await context.write(stream_message(part, call.answering))
+                    await writer.write(stream_message(part, call.answering))
             except ServiceError:
-                if call.times.first_token_s is not None:
-                    await context.write(pb.GenerateStreamResponse(summary=summary(call)))
+                if call.times.first_token_s is not None and not writer.stuck:
+                    await writer.write(pb.GenerateStreamResponse(summary=summary(call)))
                 raise
-            await context.write(pb.GenerateStreamResponse(summary=summary(call)))
+            await writer.write(pb.GenerateStreamResponse(summary=summary(call)))
 
     async def Tokenize(  # noqa: N802
         self,
@@ -79,7 +66,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         context: grpc.aio.ServicerContext[pb.TokenizeRequest, pb.TokenizeResponse],
     ) -> pb.TokenizeResponse:
         """What Generate would compute."""
-        async with self._statuses(context):
+        async with statuses(context):
             _, tokenising = self._reception.model()
             place = self._reception.admission.enter()
             try:
@@ -103,10 +90,10 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         context: grpc.aio.ServicerContext[pb.DetokenizeRequest, pb.DetokenizeResponse],
     ) -> pb.DetokenizeResponse:
         """The text of token ids."""
-        async with self._statuses(context):
+        async with statuses(context):
             ready, tokenising = self._reception.model()
             fields = Fields()
-            fields.ids("token_ids", request.token_ids, ready.vocab_size)
+            check_ids(fields, "token_ids", request.token_ids, ready)
             fields.settle()
             skip = skips_special_tokens(request)
             place = self._reception.admission.enter()
@@ -123,7 +110,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetModelInfoRequest, pb.GetModelInfoResponse],
     ) -> pb.GetModelInfoResponse:
         """What is served."""
-        async with self._statuses(context):
+        async with statuses(context):
             ready, tokenising = self._reception.model()
             has_chat = tokenising.tokenizer.has_chat_template
             return model_info(ready, has_chat, self._max_message_bytes, self._version)
@@ -134,40 +121,28 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         self, request: pb.GenerateRequest, context: Unary | Streaming
     ) -> AsyncIterator[Call]:
         """A request from being taken to its one clean-up, written down either way."""
+        header = _header(context, TENANT_HEADER)
+        name, tenant = request.request_id, tenant_of(request, header)
+        arrival = self._reception.arrive(context.time_remaining())
         try:
-            call = await self._reception.take(request, context.time_remaining())
+            call = await self._reception.take(request, arrival, header)
         except Exception as error:
-            self._records.refused(request, _as_ours(error))
+            self._records.refused(name, tenant, as_ours(error))
             raise
         except asyncio.CancelledError:
-            self._records.refused(request, Cancelled("the caller left before it was taken"))
+            self._records.refused(name, tenant, self._reception.why_over(arrival))
             raise
         try:
             yield call
         except Exception as error:
-            call.error = _as_ours(error)
+            call.error = as_ours(error)
             raise
         finally:
             call.close()
             self._records.ended(call)
 
-    @asynccontextmanager
-    async def _statuses(
-        self, context: grpc.aio.ServicerContext[Request, Response]
-    ) -> AsyncIterator[None]:
-        """Errors become statuses. `abort` raises, so it stands outside of every `except`."""
-        try:
-            yield
-            return
-        except ServiceError as error:
-            ended = error
-        except Exception as error:
-            log.error("handler_failed", exc_info=error)
-            ended = _as_ours(error)
-        await context.abort(CODES[type(ended)], str(ended), trailer_of(ended))
 
-
-def _as_ours(error: Exception) -> ServiceError:
-    if isinstance(error, ServiceError):
-        return error
-    return Internal("an error of the server's own, see its log")
+def _header(context: Unary | Streaming, name: str) -> str:
+    """The first value of an entry of the call's metadata; empty without."""
+    values = (value for key, value in context.invocation_metadata() or () if key == name)
+    return str(next(values, ""))

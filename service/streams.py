@@ -76,6 +76,11 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
+    def request_id_of(self, id: int) -> str:
+        """The caller's name for the engine's request; empty once its stream is over."""
+        stream = self._open.get(id)
+        return stream.request_id if stream else ""
+
     def drain(self) -> None:
         """Take no new requests from now on."""
         self.draining = True

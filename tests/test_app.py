@@ -17,6 +17,7 @@ import pytest
 import structlog
 
 from cli.serve import serve
+from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from service.config import ConfigError, load_settings
 from service.healthcheck import address
@@ -24,7 +25,7 @@ from service.healthcheck import main as check_health
 from service.settings import Server
 from tests.wire import ask
 
-QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0"]
+QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0", "admin.port=0"]
 START_S = 30.0
 
 
@@ -45,16 +46,18 @@ def taken_port() -> Iterator[int]:
 class Running:
     """`walkway serve` in a process of its own, with the toy."""
 
-    def __init__(self, *assignments: str) -> None:
+    def __init__(self, *assignments: str, config: Path | None = None) -> None:
         command = [sys.executable, "-m", "cli.main", "serve"]
+        if config:
+            command += ["--config", str(config)]
         for assignment in [*QUIET, "log.format=json", *assignments]:
             command += ["--set", assignment]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.started = self._until("serving")
+        self.started = self.until("serving")
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.started['port']}")
         self.stub = InferenceServiceStub(self.channel)
 
-    def _until(self, event: str) -> dict[str, object]:
+    def until(self, event: str) -> dict[str, object]:
         assert self.process.stderr
         for line in self.process.stderr:
             found = json.loads(line)
@@ -75,8 +78,8 @@ class Running:
 
 
 @contextmanager
-def running(*assignments: str) -> Iterator[Running]:
-    service = Running(*assignments)
+def running(*assignments: str, config: Path | None = None) -> Iterator[Running]:
+    service = Running(*assignments, config=config)
     try:
         yield service
     finally:
@@ -127,6 +130,9 @@ def test_an_occupied_port_is_one_line_and_exit_code_2(
         assert f"127.0.0.1:{port}" in fails(
             capfd, "metrics.enabled=true", f"metrics.port={port}"
         )
+        line = fails(capfd, f"admin.port={port}")
+        assert line.startswith("walkway: admin.port: ")
+        assert f"127.0.0.1:{port}" in line
 
 
 def test_no_place_for_temporary_files_is_one_line_and_exit_code_2(
@@ -182,6 +188,7 @@ def test_a_bad_config_file_is_an_error(tmp_path: Path, text: str) -> None:
 def test_the_front_end_and_the_client_do_without_torch() -> None:
     code = (
         "import sys, service.app, cli.asking, cli.dialogue, cli.info, cli.demo\n"
+        "import cli.scheduler, cli.requests, cli.top\n"
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -226,7 +233,7 @@ def load(source):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60)
 
-asyncio.run(serve(make_settings(), build, load))
+asyncio.run(serve(make_settings(), build, load, make_settings))
 """
 
 
@@ -271,6 +278,48 @@ def test_an_engine_that_is_lost_for_good_is_one_line_and_exit_code_1() -> None:
         assert code == 1
         assert errors.strip().splitlines()[-1].startswith("walkway: ")
         assert "Traceback" not in errors
+
+
+def test_an_engine_that_is_lost_while_draining_does_not_spoil_the_exit_code() -> None:
+    with running("engine.max_deaths=1") as service:
+        call = service.stub.GenerateStream(ask(max_tokens=16_000))
+        next(call)
+        engine = service.engine_pid()
+        service.process.send_signal(signal.SIGTERM)
+        service.until("draining")
+        os.kill(engine, signal.SIGKILL)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        code, errors = service.ended()
+        assert code == 0
+        assert "engine_lost_while_draining" in errors
+        assert "Traceback" not in errors
+
+
+def test_a_hangup_exchanges_the_scheduler_and_disturbs_no_stream(tmp_path: Path) -> None:
+    config = tmp_path / "walkway.toml"
+    config.write_text("")
+    with running(config=config) as service:
+
+        def reloads(text: str, event: str) -> dict[str, object]:
+            config.write_text(text)
+            service.process.send_signal(signal.SIGHUP)
+            return service.until(event)
+
+        call = service.stub.GenerateStream(ask(max_tokens=1500))
+        texts = [next(call).text]
+        os.kill(service.engine_pid(), signal.SIGHUP)  # as a terminal that closes does
+        found = reloads('[scheduler]\nname = "static"', "scheduler_exchanged")
+        assert found["scheduler"] == "static"
+        for text in ("[scheduler]\nname = 7", '[scheduler]\nname = "none"', "oh"):
+            assert reloads(text, "reload_failed")["why"]
+        warning = reloads("[server]\ngrace_s = 3", "settings_need_a_restart")
+        assert warning["changed"] == ["server.grace_s"]
+        texts += [message.text for message in call]
+        assert "".join(texts) == service.stub.Generate(ask(max_tokens=1500)).text
+        model = service.stub.GetModelInfo(pb.GetModelInfoRequest())
+        assert model.scheduler == "fcfs"
 
 
 def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None:

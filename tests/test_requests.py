@@ -11,7 +11,15 @@ from protos.walkway.v1 import inference_pb2 as pb
 from schedulers.interface import RequestId
 from service.admission import Admission
 from service.deadlines import Deadlines
-from service.errors import CODES, InvalidArgument, NeverFits, Overloaded, ServiceError
+from service.errors import (
+    CODES,
+    Cancelled,
+    Expired,
+    InvalidArgument,
+    NeverFits,
+    Overloaded,
+    ServiceError,
+)
 from service.messages import Finish, Limits, Ready, Submit
 from service.requests import Arrival, judge
 
@@ -75,6 +83,8 @@ def seconds(field: str, length_s: int, nanos: int = 0) -> pb.GenerateRequest:
         (sampling(min_p=-0.5), "sampling.min_p", ["-0.5"]),
         (sampling(min_p=1.5), "sampling.min_p", ["1.5"]),
         (sampling(repetition_penalty=0.0), "sampling.repetition_penalty", ["0", "10"]),
+        (sampling(repetition_penalty=0.0099), "sampling.repetition_penalty", ["0.01 to 10"]),
+        (sampling(repetition_penalty=math.nan), "sampling.repetition_penalty", ["nan"]),
         (sampling(repetition_penalty=math.inf), "sampling.repetition_penalty", ["inf"]),
         (sampling(frequency_penalty=2.5), "sampling.frequency_penalty", ["2.5", "-2 to 2"]),
         (sampling(presence_penalty=-2.5), "sampling.presence_penalty", ["-2.5"]),
@@ -198,6 +208,38 @@ def test_without_a_limit_the_answer_may_use_what_is_left(prompt: int) -> None:
     most = fit(request(), prompt).limits.max_tokens
     assert most == min(50 - prompt, 41 - prompt)
     assert fit(stopping(max_tokens=most), prompt).limits.max_tokens == most
+
+
+@pytest.mark.parametrize("penalty", [0.01, 1.0, 10.0])
+def test_the_ends_of_a_range_are_inside_also_as_floats_of_the_wire(penalty: float) -> None:
+    message = sampling(repetition_penalty=penalty)
+    assert fit(message).sampling.repetition_penalty == pytest.approx(penalty)
+
+
+def test_the_tenant_is_the_field_else_the_metadata_else_the_default() -> None:
+    def tenant(message: pb.GenerateRequest, header: str) -> str:
+        return judge(message, READY, header).fit(1, [1], ARRIVAL).tenant
+
+    assert tenant(request(tenant="field"), "header") == "field"
+    assert tenant(request(tenant="field"), "x" * 129) == "field"
+    assert tenant(request(), "header") == "header"
+    assert tenant(request(), "") == "default"
+    with pytest.raises(InvalidArgument, match="x-walkway-tenant: has 129 bytes"):
+        tenant(request(), "x" * 129)
+
+
+def test_a_tokenizer_larger_than_its_model_is_the_callers_to_know() -> None:
+    judged = judge(request(), READY)
+    assert judged.fit(1, [99, 1], ARRIVAL).prompt == [99, 1]
+    with pytest.raises(InvalidArgument, match=r"text: becomes token id 100.* is 100"):
+        judged.fit(1, [1, 100, 2], ARRIVAL)
+
+
+def test_a_call_that_is_over_before_it_was_taken_expired_or_was_left() -> None:
+    arrival = dataclasses.replace(ARRIVAL, call_expires_s=1005.0)
+    assert isinstance(arrival.why_over(1004.99), Expired)
+    assert isinstance(arrival.why_over(1004.0), Cancelled)
+    assert isinstance(ARRIVAL.why_over(9999.0), Cancelled)
 
 
 def test_times_count_from_arrival_and_the_earliest_end_wins() -> None:

@@ -7,6 +7,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from models.chat_template import ChatTemplateError, NoChatTemplate
 from models.toy import ToyTokenizer
+from protos.walkway.v1 import admin_pb2
 from protos.walkway.v1 import inference_pb2 as pb
 from service.server import SERVICE
 from tests.wire import (
@@ -126,7 +127,7 @@ async def test_without_a_number_of_tokens_the_context_ends_the_answer() -> None:
         (ask(""), "text"),
         (ask(token_ids=pb.TokenIds()), "token_ids"),
         (ask(token_ids=pb.TokenIds(ids=[1, 257])), "token_ids.ids"),
-        (ask(token_ids=pb.TokenIds(ids=[257] * 101)), "token_ids"),
+        (ask(token_ids=pb.TokenIds(ids=[257] * 101)), "token_ids.ids"),
         (ask(chat=pb.Chat()), "chat"),
         (ask("x" * 101), "text"),
         (ask("x" * 60, max_tokens=41), "stopping.max_tokens"),
@@ -216,10 +217,38 @@ async def test_what_cannot_be_tokenised_is_the_callers_mistake() -> None:
             wire.stub.Tokenize(pb.TokenizeRequest()),
             wire.stub.Tokenize(pb.TokenizeRequest(chat=pb.Chat())),
             wire.stub.Detokenize(pb.DetokenizeRequest(token_ids=[300])),
+            wire.stub.Detokenize(pb.DetokenizeRequest(token_ids=[1] * 65_537)),
         ):
             error = await status_of(call)
             assert error.code() is Code.INVALID_ARGUMENT
             assert bad_fields(error)
+
+
+async def test_tokens_that_the_model_lacks_are_refused_before_they_reach_it() -> None:
+    class Larger(ToyTokenizer):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return [*super().encode(text), 257]
+
+    async with serving(tokenizer=Larger()) as wire:
+        error = await status_of(wire.stub.Generate(ask()))
+        assert error.code() is Code.INVALID_ARGUMENT
+        assert "257" in bad_fields(error)["text"]
+        ids = pb.TokenIds(ids=[1, 2])
+        assert (await wire.stub.Generate(ask(token_ids=ids))).summary.usage.output_tokens == 8
+
+
+async def test_a_tenant_may_come_as_metadata() -> None:
+    async with serving(toy_build(step_s=0.005)) as wire:
+        metadata = (("x-walkway-tenant", "by header"),)
+        call = wire.stub.GenerateStream(ask(max_tokens=4000), metadata=metadata)
+        await first_message(call)
+        found = await wire.admin.ListRequests(admin_pb2.ListRequestsRequest())
+        assert [r.tenant for r in found.requests] == ["by header"]
+        call.cancel()
+        too_long = (("x-walkway-tenant", "x" * 129),)
+        error = await status_of(wire.stub.Generate(ask(), metadata=too_long))
+        assert list(bad_fields(error)) == ["x-walkway-tenant"]
+        await wire.settled()
 
 
 async def test_the_model_is_described() -> None:

@@ -4,8 +4,10 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
+from structlog.testing import capture_logs
 
 from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
@@ -13,6 +15,7 @@ from service.messages import RequestEvent
 from service.streams import Streams
 from tests.cores import make_submit
 from tests.wire import (
+    Wire,
     ask,
     collect,
     first_message,
@@ -31,7 +34,7 @@ async def test_every_call_above_the_queue_is_answered_with_a_time_to_retry() -> 
         server={"max_waiting_requests": 3},
         engine={"max_rows": 1},
     ) as wire:
-        calls = [wire.stub.Generate(ask(max_tokens=4)) for _ in range(30)]
+        calls = [wire.stub.Generate(ask(max_tokens=25)) for _ in range(30)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         refused = [a for a in answers if isinstance(a, grpc.aio.AioRpcError)]
         assert 3 <= len(answers) - len(refused) <= 6
@@ -112,6 +115,58 @@ async def test_the_callers_deadline_ends_the_work() -> None:
     async with serving(toy_build(step_s=0.005)) as wire:
         error = await status_of(wire.stub.Generate(ask(max_tokens=4000), timeout=0.1))
         assert error.code() is Code.DEADLINE_EXCEEDED
+        await wire.settled()
+
+
+async def test_a_deadline_that_passes_while_a_prompt_is_tokenised_is_one() -> None:
+    async with serving(tokenizer=Slow()) as wire:
+        error = await status_of(wire.stub.Generate(ask("slow"), timeout=0.2))
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        await wire.until(
+            lambda: wire.gauge("requests_refused_total", code="DEADLINE_EXCEEDED") == 1
+        )
+        left = wire.stub.Generate(ask("slow"))
+        await wire.until(lambda: wire.service.admission.requests == 1)
+        left.cancel()
+        await wire.until(lambda: wire.gauge("requests_refused_total", code="CANCELLED") == 1)
+
+
+# Without these gRPC on the client's side takes in megabytes that nobody reads.
+SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
+
+
+async def unread(wire: Wire) -> Any:
+    """A stream whose first message, the first token in it, is more than gRPC's buffers hold,
+    and whose client does not read it."""
+    tells = pb.Output(prompt_logprobs=20)
+    call = wire.stub.GenerateStream(ask("x" * 4000, max_tokens=8000, output=tells))
+    await wire.until(lambda: wire.gauge("output_tokens_total") > 20)
+    return call
+
+
+async def test_a_client_that_leaves_without_having_read_is_one_that_leaves() -> None:
+    whole = {"max_step_tokens": 4000}
+    async with serving(toy_build(step_s=0.0), options=SMALL_WINDOW, engine=whole) as wire:
+        call = await unread(wire)
+        with capture_logs() as logs:
+            call.cancel()
+            await wire.settled()
+            await wire.until(lambda: len(wire.service.streams) == 0)
+        assert wire.gauge("requests_finished_total", finish="cancelled") == 1
+        assert not [line for line in logs if line["log_level"] == "error"]
+
+
+async def test_a_client_that_does_not_read_is_let_go_when_its_time_is_over() -> None:
+    groups = {"server": {"request_timeout_s": 1.5}, "engine": {"max_step_tokens": 4000}}
+    async with serving(toy_build(step_s=0.0), options=SMALL_WINDOW, **groups) as wire:
+        call = await unread(wire)
+        await wire.until(lambda: len(wire.service.streams) == 0, 5)
+        assert wire.gauge("requests_finished_total", finish="expired") == 1
+        messages: list[pb.GenerateStreamResponse] = []
+        error = await asyncio.wait_for(status_of(collect(call, messages)), 5)
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        assert "read" in (error.details() or "")
+        assert not any(message.HasField("summary") for message in messages)
         await wire.settled()
 
 

@@ -17,11 +17,13 @@ from models.batch import Runner, StepBatch, StepResult
 from models.tokenizer import Tokenizer
 from models.toy import CONTEXT, VOCABULARY, ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1.admin_pb2_grpc import AdminServiceStub
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from service.engine_process import Build, Built
 from service.frontend import FrontEnd
 from service.messages import Ready
 from service.settings import Settings
+from service.strategy import make_scheduler
 from tests.cores import make_core, make_toy
 
 PAGE_SIZE = 4
@@ -45,6 +47,7 @@ def toy_build(
     pages: int = 4095,
     step_s: float = 0.001,
     context: int = CONTEXT,
+    host: int = 0,
     before: Callable[[StepBatch], None] = lambda batch: None,
 ) -> Build:
     """Builds the toy with so many pages of `PAGE_SIZE` tokens."""
@@ -53,10 +56,14 @@ def toy_build(
         core = make_core(
             pages=pages,
             page_size=PAGE_SIZE,
+            host=host,
             rows=settings.engine.max_rows,
             budget=settings.engine.max_step_tokens,
             audit=None,
         )
+        chosen = settings.scheduler
+        scheduler = make_scheduler(chosen.name, chosen.options)
+        core.planner.exchange(chosen.name, scheduler, chosen.options)
         ready = Ready(
             generation=0,
             model="toy",
@@ -69,7 +76,7 @@ def toy_build(
             attention="none",
             attention_why="the toy has none",
             batch_invariant=True,
-            scheduler="fcfs",
+            scheduler=chosen.name,
             eos_ids=[256],
         )
         return Built(core, Paced(make_toy(core), step_s, before), ready)
@@ -83,13 +90,19 @@ class Wire:
 
     service: FrontEnd
     channel: grpc.aio.Channel
+    admin_channel: grpc.aio.Channel
+
+    @property
+    def admin(self) -> AdminServiceStub:
+        return AdminServiceStub(self.admin_channel)
 
     @property
     def stub(self) -> InferenceServiceStub:
         return InferenceServiceStub(self.channel)
 
-    def gauge(self, name: str, **labels: str) -> float:
-        return self.service.metrics.registry.get_sample_value(f"walkway_{name}", labels) or 0.0
+    def gauge(self, metric: str, /, **labels: str) -> float:
+        found = self.service.metrics.registry.get_sample_value(f"walkway_{metric}", labels)
+        return found or 0.0
 
     async def settled(self) -> None:
         """Until the engine says that it holds nothing."""
@@ -115,6 +128,7 @@ def make_settings(**groups: dict[str, Any]) -> Settings:
         "engine": {"isolation": "inline"} | groups.pop("engine", {}),
         "model": {"source": "toy"} | groups.pop("model", {}),
         "metrics": {"enabled": False},
+        "admin": {"port": 0},
     }
     return Settings(**(quiet | groups))
 
@@ -136,10 +150,15 @@ async def serving(
     try:
         await service.start()
         running = asyncio.create_task(service.run(stop))
-        async with grpc.aio.insecure_channel(
-            f"127.0.0.1:{service.port}", options=list(options)
-        ) as channel:
-            yield Wire(service, channel)
+        target, admin_target = (
+            f"127.0.0.1:{port}"
+            for port in (service.listeners.port, service.listeners.admin_port)
+        )
+        async with (
+            grpc.aio.insecure_channel(target, options=list(options)) as channel,
+            grpc.aio.insecure_channel(admin_target) as admin_channel,
+        ):
+            yield Wire(service, channel, admin_channel)
         stop.set()
         await running
     finally:

@@ -1,0 +1,88 @@
+"""Every address that the service listens on: inference, its operators, Prometheus."""
+
+import asyncio
+
+import grpc.aio
+
+from protos.walkway.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
+from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
+from service.admin import AdminServicer
+from service.metrics import Metrics, MetricsServer
+from service.server import ADMIN, SERVICE, Health, PortTaken, listen, make_server
+from service.servicer import InferenceServicer
+from service.settings import Admin, Settings
+from service.settings import Metrics as Exposition
+
+
+class Listeners:
+    """`open` and `start`, `stop` in the end. What is not enabled has port 0."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._healths: list[Health] = []
+        self._servers: list[grpc.aio.Server] = []
+        self._exposition: MetricsServer | None = None
+        self.port = 0
+        self.admin_port = 0
+        self.metrics_port = 0
+
+    def open(
+        self, inference: InferenceServicer, admin: AdminServicer, metrics: Metrics
+    ) -> None:
+        """Take all addresses. Raises PortTaken, which names the setting."""
+        settings = self._settings
+        server = self._server(SERVICE)
+        add_InferenceServiceServicer_to_server(inference, server)  # type: ignore[no-untyped-call]
+        self.port = _open(server, "server", settings.server.host, settings.server.port)
+        if settings.admin.enabled:
+            self._open_admin(settings.admin, admin)
+        if settings.metrics.enabled:
+            self._open_metrics(settings.metrics, metrics)
+
+    async def start(self) -> None:
+        """Answer calls from now on."""
+        for server in self._servers:
+            await server.start()
+
+    def show(self, serving: bool) -> None:
+        """What health says, at each address."""
+        for health in self._healths:
+            health.show(serving)
+
+    def drain(self) -> None:
+        """Health says NOT_SERVING from now on."""
+        for health in self._healths:
+            health.drain()
+
+    async def stop(self, grace_s: float) -> None:
+        """Calls that still run may finish within the grace."""
+        await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
+        if self._exposition:
+            await asyncio.to_thread(self._exposition.stop)
+
+    def _server(self, service: str) -> grpc.aio.Server:
+        health = Health(service)
+        self._healths.append(health)
+        self._servers.append(make_server(self._settings.server, service, health))
+        return self._servers[-1]
+
+    def _open_admin(self, settings: Admin, servicer: AdminServicer) -> None:
+        server = self._server(ADMIN)
+        add_AdminServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        self.admin_port = _open(server, "admin", settings.host, settings.port)
+
+    def _open_metrics(self, settings: Exposition, metrics: Metrics) -> None:
+        host, port = settings.host, settings.port
+        try:
+            self._exposition = MetricsServer(metrics, host, port)
+        except OSError as error:
+            line = f"metrics.port: cannot listen on {host}:{port}: {error.strerror}"
+            raise PortTaken(line) from error
+        self.metrics_port = self._exposition.port
+
+
+def _open(server: grpc.aio.Server, group: str, host: str, port: int) -> int:
+    try:
+        return listen(server, host, port)
+    except PortTaken as error:
+        raise PortTaken(f"{group}.port: {error}") from error
