@@ -10,9 +10,23 @@ class MissingExtra(Exception):
 
 def plots() -> ModuleType:
     """`bench.plots`. Raises MissingExtra."""
+    return _module("bench.plots", needs="matplotlib")
+
+
+def simulation_pictures() -> ModuleType:
+    """`bench.simulation.pictures`. Raises MissingExtra."""
+    return _module("bench.simulation.pictures", needs="matplotlib")
+
+
+def conformance() -> ModuleType:
+    """`bench.conformance.kit`. Raises MissingExtra."""
+    return _module("bench.conformance.kit", needs="hypothesis")
+
+
+def _module(name: str, needs: str) -> ModuleType:
     try:
-        return importlib.import_module("bench.plots")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
+        if error.name != needs:
             raise
         raise MissingExtra("needs the extra `bench`: pip install '.[bench]'") from error

@@ -1,0 +1,25 @@
+"""Reads a scheduler's options from the command line."""
+
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from service.strategy import BadOptions
+
+
+def read_options(assignments: Sequence[str]) -> dict[str, Any]:
+    """`option=value`, values as TOML has them, else strings. Raises BadOptions."""
+    options = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise BadOptions(f"{assignment!r} is not of the form option=value")
+        options[name.strip()] = _value(value.strip())
+    return options
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,47 @@
+"""The commands for who writes schedulers: they need no service."""
+
+from typing import Annotated
+
+import typer
+
+from schedulers.interface import Promise
+
+
+def register_plugins(app: typer.Typer) -> None:
+    """Add them to the command line."""
+    app.command()(schedulers)
+    app.command()(check_scheduler)
+
+
+def schedulers() -> None:
+    """List the schedulers that are found, their options and promises."""
+    from cli.schedulers import show_schedulers
+
+    show_schedulers()
+
+
+def check_scheduler(
+    name: Annotated[str, typer.Argument(help="As the setting scheduler.name.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", "--options", help="option=value; repeatable."),
+    ] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Cases a question.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Another one makes other cases.")] = 0,
+    horizon_s: Annotated[
+        float, typer.Option(min=1, help="No starvation: virtual seconds without a token.")
+    ] = 3600.0,
+    recomputes: Annotated[
+        int, typer.Option(min=1, help="Bounded recompute: times its own tokens.")
+    ] = 8,
+    only: Annotated[
+        list[Promise] | None, typer.Option(help="Ask for this promise; repeatable.")
+    ] = None,
+    plans: Annotated[int, typer.Option(min=0, help="Plans to time; 0: none.")] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
+) -> None:
+    """Hold a scheduler to its promises on loads made up for it."""
+    from cli.check_scheduler import Wanted, check_scheduler
+
+    wanted = Wanted(examples, seed, horizon_s, recomputes, tuple(only or ()), plans, as_json)
+    raise typer.Exit(check_scheduler(name, options or [], wanted))
