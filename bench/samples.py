@@ -96,13 +96,14 @@ def summarise(answers: Sequence[Answer]) -> Summary:
         wall_s=wall_s,
         output_tokens=output_tokens,
         output_tokens_per_s=output_tokens / wall_s if wall_s else 0.0,
-        ttft_s=_spread([answer.ttft_s for answer in answered]),
-        tpot_s=_spread([answer.tpot_s for answer in answered]),
-        gap_s=_spread([gap for answer in answered for gap in answer.gaps_s]),
+        ttft_s=spread([answer.ttft_s for answer in answered]),
+        tpot_s=spread([answer.tpot_s for answer in answered]),
+        gap_s=spread([gap for answer in answered for gap in answer.gaps_s]),
     )
 
 
-def _spread(found: Sequence[float | None]) -> Spread | None:
+def spread(found: Sequence[float | None]) -> Spread | None:
+    """The percentiles of what is there; None when nothing is."""
     values = [value for value in found if value is not None]
     if not values:
         return None

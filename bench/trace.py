@@ -20,11 +20,13 @@ SAMPLE = Path(__file__).parent / "traces" / "azure_conversation_sample.csv"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request of a trace; `at_s` counts from the trace's first."""
+    """One request of a trace; `at_s` counts from the trace's first. `blocks` name what the
+    prompt consists of, where the trace knows: equal names up to one are equal prefixes."""
 
     at_s: float
     prompt_tokens: int
     output_tokens: int
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,20 @@ def trace_jobs(trace: list[Arrival], scale: Scale, vocab_size: int, seed: int = 
     """The requests to send; the same seed gives the same prompts."""
     draw = random.Random(seed)
     jobs = []
+    for arrival in scaled(trace, scale):
+        ids = tuple(draw.randrange(vocab_size) for _ in range(arrival.prompt_tokens))
+        jobs.append(Job(ids, arrival.output_tokens, arrival.at_s))
+    return jobs
+
+
+def scaled(trace: list[Arrival], scale: Scale) -> Iterator[Arrival]:
+    """The requests as they are to come, without prompts."""
     for arrival in trace:
         if scale.seconds is not None and arrival.at_s >= scale.seconds:
             break
         output = _scaled(arrival.output_tokens, scale.tokens, scale.context_tokens - 1)
         prompt = _scaled(arrival.prompt_tokens, scale.tokens, scale.context_tokens - output)
-        ids = tuple(draw.randrange(vocab_size) for _ in range(prompt))
-        jobs.append(Job(ids, output, arrival.at_s * scale.time))
-    return jobs
+        yield Arrival(arrival.at_s * scale.time, prompt, output, arrival.blocks)
 
 
 def _scaled(tokens: int, factor: float, most: int) -> int:

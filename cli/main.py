@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from cli.failures import fail_in_one_line
+from cli.operating import register_operating
+from cli.plugins import register_plugins
+from cli.simulation import register_simulation
 
 TARGET = "127.0.0.1:50051"
 UINT32 = 2**32 - 1
@@ -118,6 +121,11 @@ def demo(
     from cli.demo import run_demo
 
     raise typer.Exit(run_demo(model, prompt, max_tokens))
+
+
+register_operating(app)
+register_plugins(app)
+register_simulation(app)
 
 
 def main() -> None:

@@ -1,0 +1,184 @@
+"""Simulates what the command line asks for, and shows and writes what came of it."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from bench.extras import MissingExtra, simulation_pictures
+from bench.simulation.catalogue import find_profile
+from bench.simulation.choice import Choice
+from bench.simulation.demand import Load, Rules, parse_shares
+from bench.simulation.engine import Stalled, simulate
+from bench.simulation.figures import SLO, figures
+from bench.simulation.loads import BadLoad, Cut, Repeat, trace_load, workload_load
+from bench.simulation.output import Simulated, file_name, save, save_requests
+from bench.simulation.profile import BadProfile, Profile
+from bench.simulation.run import Run
+from bench.simulation.tables import classes_table, evictions_table, runs_table
+from cli.options import read_options
+from schedulers.registry import UnknownScheduler
+from service.strategy import BadOptions
+
+FAULTS_SHOWN = 3
+LIMITS = {
+    "max_rows",
+    "max_step_tokens",
+    "device_pages",
+    "host_pages",
+    "watermark_pages",
+    "context_tokens",
+    "target_gap_s",
+}
+MISTAKES = (
+    BadLoad,
+    BadOptions,
+    BadProfile,
+    MissingExtra,
+    UnknownScheduler,
+    OSError,
+    ValueError,  # a share, priority or window that is none
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The command line; see `cli.simulation` for what each field means."""
+
+    schedulers: Sequence[str]
+    profile: str
+    limits: Sequence[str]
+    trace: str | None
+    start_s: float
+    seconds: float | None
+    speedup: float
+    token_scale: float
+    workload: str
+    clients: int | None
+    rate_per_s: float | None
+    requests: int | None
+    priorities: str | None
+    tenants: str | None
+    slack: float | None
+    seed: int
+    ttft_s: float
+    tpot_s: float
+    gantt: str | None
+    pictures: bool
+    check: bool
+    out: Path
+
+
+def run_simulation(wanted: Wanted) -> int:
+    """Exit code: 0 done, 1 a scheduler stands still, 2 a mistake in the call."""
+    console = Console(stderr=True)
+    try:
+        pictures = simulation_pictures() if wanted.pictures else None
+        choices = [read_choice(text) for text in wanted.schedulers]
+        profile = limited(find_profile(wanted.profile), wanted.limits)
+        window = None if wanted.gantt is None else read_window(wanted.gantt)
+        load = _load(wanted, profile)
+        wanted.out.mkdir(parents=True, exist_ok=True)
+    except MISTAKES as error:
+        print(f"walkway: {error}", file=sys.stderr)
+        return 2
+    try:
+        runs = [_run(load, profile, choice, wanted.check, console) for choice in choices]
+    except Stalled as error:
+        print(f"walkway: {error}", file=sys.stderr)
+        return 1
+    slo = SLO(wanted.ttft_s, wanted.tpot_s)
+    simulated = Simulated(load.name, profile, slo, [figures(run, profile, slo) for run in runs])
+    save(simulated, wanted.out / "simulation.json")
+    for run in runs:
+        save_requests(run, wanted.out / f"{file_name(run.label)}.csv")
+    if pictures is not None:
+        pictures.draw(runs, profile, slo, window, wanted.out)
+    _show(simulated, wanted.out)
+    for run in runs:
+        for fault in run.faults[:FAULTS_SHOWN]:
+            print(f"walkway: {run.label}: {fault}", file=sys.stderr)
+    return 0
+
+
+def read_choice(text: str) -> Choice:
+    """`NAME option=value ...`; raises BadOptions or UnknownScheduler."""
+    name, *assignments = text.split() or [""]
+    choice = Choice(" ".join((name, *assignments)), name, read_options(assignments))
+    choice.make()  # a mistake is to be found before anything runs
+    return choice
+
+
+def limited(profile: Profile, assignments: Sequence[str]) -> Profile:
+    """The profile with other limits. Raises BadProfile or BadOptions."""
+    given = read_options(assignments)
+    for name in sorted(given.keys() - LIMITS):
+        raise BadProfile(f"no limit {name!r}; there are {', '.join(sorted(LIMITS))}")
+    try:
+        return msgspec.convert(msgspec.to_builtins(profile) | given, Profile)
+    except msgspec.ValidationError as error:
+        raise BadProfile(f"limits: {error}") from error
+
+
+def read_window(text: str) -> tuple[float, float]:
+    """`START:SECONDS` as begin and end. Raises ValueError."""
+    try:
+        start_s, seconds = map(float, text.split(":"))
+    except ValueError:
+        raise ValueError(f"--gantt {text!r} is not START:SECONDS") from None
+    return start_s, start_s + seconds
+
+
+def _load(wanted: Wanted, profile: Profile) -> Load:
+    standard = Rules()
+    priorities = wanted.priorities and [
+        (int(value), share) for value, share in parse_shares(wanted.priorities)
+    ]
+    rules = Rules(
+        priorities=priorities or standard.priorities,
+        tenants=parse_shares(wanted.tenants) if wanted.tenants else standard.tenants,
+        slack=wanted.slack,
+        seed=wanted.seed,
+    )
+    if wanted.trace is None:
+        repeat = Repeat(wanted.requests, wanted.rate_per_s, wanted.clients)
+        return workload_load(wanted.workload, repeat, rules, profile)
+    cut = Cut(
+        wanted.start_s, wanted.seconds, wanted.requests, wanted.speedup, wanted.token_scale
+    )
+    return trace_load(wanted.trace, cut, rules, profile)
+
+
+def _run(load: Load, profile: Profile, choice: Choice, check: bool, console: Console) -> Run:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+        task = bar.add_task(choice.label, total=len(load.demands))
+        shown_s = 0.0
+
+        def progress(ended: int) -> None:
+            nonlocal shown_s
+            if time.monotonic() - shown_s > 0.2:
+                shown_s = time.monotonic()
+                bar.update(task, completed=ended)
+
+        run = simulate(load, profile, choice, progress, check)
+        bar.update(task, completed=len(load.demands))
+    return run
+
+
+def _show(simulated: Simulated, out: Path) -> None:
+    profile = simulated.profile
+    # Wider than a pipe's 80 columns: a table cut in the middle of its figures is of no use.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    console.print(f"{simulated.load}; {profile.name}: {profile.source}, {profile.note}\n")
+    console.print(runs_table(simulated.runs))
+    evictions = evictions_table(simulated.runs)
+    if evictions is not None:
+        console.print("\n", evictions)
+    console.print("\n", classes_table(simulated.runs))
+    console.print(f"\nwritten to {out}")
