@@ -29,7 +29,8 @@ def service(settings: Sequence[str]) -> Iterator[Running]:
     """Start `walkway serve` with `group.field=value` settings, wait until it is healthy, and
     stop it in the end. Raises RuntimeError when it does not come up."""
     port, metrics_port = free_ports(2)
-    chosen = (*settings, f"server.port={port}", f"metrics.port={metrics_port}")
+    ports = (f"server.port={port}", f"metrics.port={metrics_port}", "admin.port=0")
+    chosen = (*settings, *ports)
     command = [sys.executable, "-m", "cli.main", "serve"]
     for setting in chosen:
         command += ["--set", setting]
