@@ -69,7 +69,9 @@ def oracle() -> torch.nn.Module:
 @cache
 def runner(dtype: str = "fp32", attention: str = "cpu", page_size: int = 16) -> Loaded:
     """The model over a pool of 4096 tokens."""
-    options = LoadOptions("default", dtype, attention, page_size, num_pages=4096 // page_size)
+    options = LoadOptions(
+        "default", dtype, attention, page_size, num_pages=4096 // page_size, host_bytes=2**25
+    )
     return load(options)
 
 

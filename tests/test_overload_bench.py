@@ -1,0 +1,475 @@
+"""The overload bench and the measurement of planning costs."""
+
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+
+from bench.overload import __main__ as overload
+from bench.overload import rounds
+from bench.overload.asks import Ask, Mix, by_time, pages_of
+from bench.overload.capacity import Capacity, capacity
+from bench.overload.client import Reply, at_most, when_due
+from bench.overload.counters import counted, counters
+from bench.overload.figures import share, speed, ttft_s
+from bench.overload.rounds import Course, Effort, Turn, sized
+from bench.overload.scenario import Scenario, Stand
+from bench.overload.table import heading, label, shown, table
+from bench.planning import Crowd, cost_of, measure
+from bench.samples import Answer
+from bench.scrape import ScrapeError
+from bench.service_process import Running
+from bench.workload import Job
+from protos.walkway.v1 import inference_pb2 as pb
+from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import Plan, Snapshot
+from service.config import load_settings
+from service.messages import StepStats
+from service.metrics import Metrics, MetricsServer
+from service.planner import BrokenScheduler
+from service.strategy import make_scheduler
+
+PNG = b"\x89PNG\r\n\x1a\n"
+REFUSE, HANG = 1, 2  # first prompt tokens that the servicer below takes as an order
+
+
+class Servicer(pb_grpc.InferenceServiceServicer):
+    """Says `max_tokens` tokens in two messages and a summary; refuses or hangs on order."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.seen: list[pb.GenerateRequest] = []
+        self.remaining_s: list[float | None] = []
+        self.open = self.most_open = 0
+        self._metrics = metrics
+
+    def GenerateStream(  # noqa: N802
+        self, request: pb.GenerateRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateStreamResponse]:
+        self.seen.append(request)
+        self.remaining_s.append(context.time_remaining())
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            yield from self._answer(request, context)
+        finally:
+            self.open -= 1
+
+    def GetModelInfo(  # noqa: N802
+        self, request: pb.GetModelInfoRequest, context: grpc.ServicerContext
+    ) -> pb.GetModelInfoResponse:
+        return pb.GetModelInfoResponse(model="toy", dtype="int64", kv_pages=9, page_size=16)
+
+    def _answer(
+        self, request: pb.GenerateRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.GenerateStreamResponse]:
+        first = request.token_ids.ids[0] if len(request.token_ids.ids) == 1 else None
+        if first == REFUSE:
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "refused: 9.000 s at least")
+        if first == HANG:
+            time.sleep(0.3)
+        half = request.stopping.max_tokens // 2
+        for count in (half, request.stopping.max_tokens - half):
+            time.sleep(0.001)
+            yield pb.GenerateStreamResponse(token_ids=[7] * count)
+        self._metrics.step(StepStats(steps=1, rows=2, evictions={"swap pages": 1}))
+        receipt = pb.SchedulingReceipt(
+            queue=Duration(nanos=500_000), preemptions=2, recomputed_tokens=5
+        )
+        yield pb.GenerateStreamResponse(summary=pb.Summary(scheduling=receipt))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Servicer, Running]]:
+    metrics = Metrics()
+    servicer = Servicer(metrics)
+    endpoint = MetricsServer(metrics, "127.0.0.1", 0)
+    with ThreadPoolExecutor(max_workers=64) as pool:
+        server = grpc.server(pool)
+        pb_grpc.add_InferenceServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield (
+            servicer,
+            Running(f"127.0.0.1:{port}", f"http://127.0.0.1:{endpoint.port}/metrics"),
+        )
+        server.stop(0).wait()
+    endpoint.stop()
+
+
+def reply(
+    *arrivals: tuple[float, int],
+    kind: str = "any",
+    due_s: float = 0.0,
+    sent_s: float = 0.0,
+    status: str = "OK",
+    queue_s: float | None = 0.0,
+) -> Reply:
+    ended_s = arrivals[-1][0] if arrivals else due_s
+    return Reply(kind, Answer(due_s, sent_s, ended_s, 3, arrivals, status), queue_s=queue_s)
+
+
+def course(turns: Sequence[Turn]) -> Course:
+    return Course(
+        "memory", "swapping", "toy", ("a.b=c",), Capacity(2.0, 0.5), Effort(), list(turns)
+    )
+
+
+def turn(variant: str = "fcfs", part: str = "", number: int = 0, **figures: float) -> Turn:
+    replies = [reply((0.5, 1), (0.75, 2)), reply(status="UNAVAILABLE")]
+    return Turn(variant, part, number, 0.1, figures, replies)
+
+
+MIXES = st.builds(
+    Mix,
+    st.tuples(st.integers(1, 9), st.integers(9, 40)),
+    st.tuples(st.integers(1, 9), st.integers(9, 40)),
+)
+
+
+@given(MIXES, st.integers(1, 8), st.integers(0, 8), st.integers(0, 5))
+def test_more_requests_of_a_seed_begin_with_the_fewer(
+    mix: Mix, few: int, more: int, seed: int
+) -> None:
+    jobs = mix.jobs(few + more, seed)
+    assert jobs[:few] == mix.jobs(few, seed)
+    for job in jobs:
+        assert mix.prompt[0] <= len(job.prompt) <= mix.prompt[1]
+        assert mix.output[0] <= job.max_tokens <= mix.output[1]
+
+
+def test_arrivals_have_the_rate_that_was_asked_for() -> None:
+    mix = Mix((1, 1), (1, 1))
+    jobs = mix.arriving(2000, rate_per_s=4.0, seed=3, from_s=10.0)
+    times = [job.at_s for job in jobs]
+    assert times == sorted(times) and times[0] >= 10.0
+    assert (times[-1] - 10.0) / 2000 == pytest.approx(0.25, rel=0.1)
+    assert jobs == mix.arriving(2000, rate_per_s=4.0, seed=3, from_s=10.0)
+
+
+def test_the_last_token_of_a_request_needs_no_slot() -> None:
+    assert pages_of(Job((1,) * 16, 1), 16) == 1
+    assert pages_of(Job((1,) * 16, 2), 16) == 2
+
+
+def test_the_pool_holds_a_quarter_of_what_is_asked_for_at_once() -> None:
+    mix = Mix((32, 32), (17, 17))  # three pages each
+    scratch = 1
+    settings = load_settings(None, sized(mix, Effort()))
+    assert settings.memory.num_pages == 64 * 3 // 4 + scratch
+    chosen = load_settings(None, sized(mix, Effort(settings=("memory.page_size=48",))))
+    assert chosen.memory.num_pages == 64 // 4 + scratch
+    assert sized(mix, Effort(settings=("memory.num_pages=99",)))[-1] == "memory.num_pages=99"
+
+
+@pytest.mark.parametrize("scenario", overload.SCENARIOS, ids=overload.NAMES)
+def test_every_variant_names_a_strategy_that_can_be_made(scenario: Scenario) -> None:
+    largest = Job((1,) * scenario.mix.prompt[1], scenario.mix.output[1])
+    for variant in scenario.variants:
+        settings = load_settings(None, (*sized(scenario.mix, Effort()), *variant.settings))
+        make_scheduler(settings.scheduler.name, settings.scheduler.options)
+        assert settings.memory.num_pages is not None
+        assert settings.memory.num_pages > 4 * pages_of(largest, settings.memory.page_size)
+
+
+async def test_a_request_crosses_the_wire_with_its_class_and_its_patience(
+    served: tuple[Servicer, Running],
+) -> None:
+    servicer, running = served
+    asks = [Ask("light", Job((5, 6), 4), 15, 30.0, wants_all=True, salt="x")]
+    (got,) = await when_due(running.target, asks)
+    seen, remaining_s = servicer.seen[-1], servicer.remaining_s[-1]
+    assert (seen.priority, seen.tenant, seen.cache_salt) == (15, "light", "x")
+    assert list(seen.token_ids.ids) == [5, 6]
+    assert seen.stopping.min_tokens == seen.stopping.max_tokens == 4
+    assert remaining_s is not None and 25 < remaining_s < 31
+    assert got.done and got.answer.output_tokens == 4
+    assert (got.queue_s, got.preemptions, got.recomputed_tokens) == (0.0005, 2, 5)
+
+
+async def test_refused_and_late_requests_are_told_apart(
+    served: tuple[Servicer, Running],
+) -> None:
+    _, running = served
+    jobs = [Job((REFUSE,), 4), Job((HANG,), 4)]
+    asks = [Ask("any", job, timeout_s=0.1) for job in jobs]
+    refused, late = await when_due(running.target, asks)
+    assert (refused.answer.status, refused.refused) == ("DEADLINE_EXCEEDED", True)
+    assert (late.answer.status, late.refused) == ("DEADLINE_EXCEEDED", False)
+    assert refused.queue_s is None and not refused.done and not late.done
+
+
+async def test_an_open_loop_asks_when_it_is_time_whatever_is_open(
+    served: tuple[Servicer, Running],
+) -> None:
+    _, running = served
+    hanging = Ask("a", Job((HANG,), 2))
+    asks = by_time([Ask("b", Job((9, 9), 2, 0.1))], [hanging])
+    first, second = await when_due(running.target, asks)
+    assert (first.kind, second.kind) == ("a", "b")
+    assert 0.1 <= second.answer.sent_s < 0.25 < first.answer.ended_s
+    assert second.answer.ended_s < first.answer.ended_s
+
+
+async def test_a_closed_loop_never_has_more_open_than_it_may(
+    served: tuple[Servicer, Running],
+) -> None:
+    servicer, running = served
+    servicer.most_open = 0
+    replies = await at_most(running.target, [Ask("any", Job((9, 9), 2))] * 20, 3)
+    assert len(replies) == 20 and all(one.done for one in replies)
+    # A call ends at the client before its handler is left.
+    assert 2 <= servicer.most_open <= 6
+
+
+def test_capacity_counts_between_filling_up_and_running_out() -> None:
+    # Two clients; from the first end (1 s) to the last sending (3 s) 8 tokens of 4 a request.
+    replies = [
+        reply((0.5, 2), (1.0, 2), sent_s=0.0, queue_s=0.25),
+        reply((1.0, 2), (2.0, 2), sent_s=0.0, queue_s=0.25),
+        reply((1.5, 2), (3.0, 2), sent_s=1.0, due_s=1.0, queue_s=0.25),
+        reply((2.5, 2), (3.5, 2), sent_s=2.0, due_s=2.0, queue_s=0.25),
+        reply((5.0, 4), sent_s=3.0, due_s=3.0, queue_s=0.25),
+    ]
+    found = capacity(replies)
+    assert found.requests_per_s == pytest.approx(8 / 2 / 4)
+    assert found.served_s == pytest.approx(1.75)
+
+
+def test_no_capacity_is_made_of_failed_requests() -> None:
+    with pytest.raises(ValueError, match="UNAVAILABLE"):
+        capacity([reply((1.0, 1)), reply(status="UNAVAILABLE")])
+
+
+def test_figures_are_of_those_answered() -> None:
+    replies = [
+        reply((1.0, 3), (2.0, 3)),
+        reply((3.0, 1), due_s=1.0),
+        reply((9.0, 5), status="DEADLINE_EXCEEDED"),
+    ]
+    assert ttft_s(replies, 50) == 1.5
+    assert speed(replies) == 7 / 3
+    assert share([1], [1, 2]) == 0.5
+    assert speed([]) == share([], []) == 0
+
+
+def test_counters_are_read_as_the_service_writes_them() -> None:
+    metrics = Metrics()
+    before = counted(generate_latest(metrics.registry).decode())
+    metrics.step(StepStats(steps=2, rows=6, recomputed_tokens=5, swapped_pages=7))
+    found = counted(generate_latest(metrics.registry).decode()) - before
+    assert (found.steps, found.rows) == (2, 6)
+    assert (found.recomputed_tokens, found.swapped_pages) == (5, 7)
+    assert found.plan_faults == found.preemptions == 0
+
+
+async def test_a_service_without_the_counters_is_no_service_of_ours() -> None:
+    with pytest.raises(ScrapeError, match="preemptions"):
+        counted("# TYPE up gauge\nup 1\n")
+    with pytest.raises(ScrapeError, match="127"):
+        await counters("http://127.0.0.1:1/metrics")
+
+
+@pytest.mark.parametrize("scenario", overload.SCENARIOS, ids=overload.NAMES)
+async def test_every_scenario_comes_to_the_figures_it_draws(
+    scenario: Scenario, served: tuple[Servicer, Running]
+) -> None:
+    _, running = served
+    stand = Stand(running, Capacity(40.0, 5.0), seconds=0.3, seed=1)
+    outcomes = await scenario.run(stand)
+    assert len({one.part for one in outcomes}) == len(outcomes)
+    for one in outcomes:
+        assert set(scenario.headlines) <= one.figures.keys()
+        assert one.replies and all(r.done for r in one.replies)
+        assert one.figures["plan_faults"] == 0
+        assert one.figures["preemptions"] == len(one.replies)
+
+
+async def test_all_variants_of_a_scenario_get_the_same_requests(
+    served: tuple[Servicer, Running],
+) -> None:
+    servicer, running = served
+    stand = Stand(running, Capacity(40.0, 5.0), seconds=0.2, seed=1)
+
+    async def asked() -> list[tuple[int, ...]]:
+        servicer.seen.clear()
+        await overload.SCENARIOS[0].run(stand)
+        return sorted(tuple(one.token_ids.ids) for one in servicer.seen)
+
+    assert await asked() == await asked()
+
+
+def test_a_figure_shows_its_unit() -> None:
+    assert (label("high_ttft_p95_s"), shown("high_ttft_p95_s", 0.25)) == (
+        "high ttft p95, ms",
+        "250",
+    )
+    assert (label("met_share"), shown("met_share", 0.5)) == ("met, %", "50.0")
+    assert (label("output_tokens_per_s"), shown("output_tokens_per_s", 9.96)) == (
+        "output tokens/s",
+        "10.0",
+    )
+    assert shown("high_ttft_p95_ratio", 1.5) == "1.50"
+    assert shown("preemptions", 3.0) == "3"
+    assert shown("ttft_p95_s", float("nan")) == "-"
+
+
+def test_a_table_has_medians_over_rounds_and_how_far_they_spread() -> None:
+    turns = [turn("swap", "2x", n, total_p95_s=s) for n, s in enumerate((3.0, 1.0, 2.0))]
+    found = table(course([*turns, turn("fcfs", total_p95_s=1.0)]))
+    cells = [list(column.cells) for column in found.columns]
+    assert [column.header for column in found.columns] == ["", "swap 2x", "fcfs"]
+    assert cells == [["total p95, ms"], ["2000 (1000 - 3000)"], ["1000"]]
+    assert "2.00 requests/s" in heading(course(turns))
+
+
+class _Services:
+    """Stands in for starting services; keeps the settings they were to have."""
+
+    def __init__(self, running: Running) -> None:
+        self.settings: list[tuple[str, ...]] = []
+        self._running = running
+
+    @contextmanager
+    def service(self, settings: Sequence[str]) -> Iterator[Running]:
+        self.settings.append(tuple(settings))
+        yield self._running
+
+
+@pytest.fixture
+def services(served: tuple[Servicer, Running], monkeypatch: pytest.MonkeyPatch) -> _Services:
+    found = _Services(served[1])
+    monkeypatch.setattr(rounds, "service", found.service)
+    monkeypatch.setattr(overload, "leave_on_sigterm", lambda: None)
+    return found
+
+
+def test_variants_take_turns_in_every_round_each_on_a_service_of_its_own(
+    services: _Services, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tenants", "--rounds", "2", "--seconds", "0.02", "--model", "toy"]
+    arguments += ["--set", "engine.max_rows=8", "--out", str(tmp_path)]
+    assert overload.main(arguments) == 0
+    names = [settings[-1].partition("=")[2] for settings in services.settings]
+    assert names == ["fcfs", *(["fair", "fcfs"] * 2)]
+    for settings in services.settings:
+        assert {"model.source=toy", "engine.max_rows=8"} <= set(settings)
+    written = json.loads((tmp_path / "overload-tenants.json").read_text())
+    assert [one["round"] for one in written["turns"]] == [0, 0, 1, 1]
+    assert (tmp_path / "overload-tenants.png").read_bytes().startswith(PNG)
+    assert "| light ttft p95, ms" in capsys.readouterr().out
+
+
+def test_a_variant_that_does_not_come_up_leaves_what_was_measured_before(
+    services: _Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def failing(settings: Sequence[str]) -> Iterator[Running]:
+        if len(services.settings) == 2:
+            raise RuntimeError("the service ended with code 2")
+        with services.service(settings) as running:
+            yield running
+
+    monkeypatch.setattr(rounds, "service", failing)
+    arguments = ["tenants", "--seconds", "0.02", "--out", str(tmp_path)]
+    assert overload.main(arguments) == 2
+    written = json.loads((tmp_path / "overload-tenants.json").read_text())
+    assert [one["variant"] for one in written["turns"]] == ["fair"]
+
+
+def test_a_capacity_that_is_given_is_not_measured(
+    services: _Services, served: tuple[Servicer, Running], tmp_path: Path
+) -> None:
+    served[0].seen.clear()
+    arguments = ["tenants", "--seconds", "0.02", "--capacity", "50", "0.5"]
+    assert overload.main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "capacity" not in {request.tenant for request in served[0].seen}
+    written = json.loads((tmp_path / "overload-tenants.json").read_text())
+    assert written["capacity"] == {"requests_per_s": 50.0, "served_s": 0.5}
+
+
+def test_an_unknown_scenario_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        overload.main(["flood"])
+    assert "no scenario flood" in capsys.readouterr().err
+
+
+def test_an_unknown_setting_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overload, "leave_on_sigterm", lambda: None)
+    assert overload.main(["tenants", "--set", "engine.rows=3"]) == 2
+    assert "bench.overload: setting engine.rows: unknown" in capsys.readouterr().err
+
+
+SMALL = Crowd(running=8, waiting=20, steps=30, warm_up_steps=10, exchanges=2)
+TIGHT = Crowd(running=32, waiting=40, tight=True, steps=150, exchanges=1)
+
+
+def ticking() -> Any:
+    """A clock that goes on by one second whenever it is read."""
+    return itertools.count().__next__
+
+
+@pytest.mark.parametrize("name", ["fcfs", "static", "priority", "swap", "fair", "deadline"])
+def test_planning_is_timed_apart_from_what_is_done_beside(name: str) -> None:
+    cost = measure(name, None, SMALL, clock=ticking())
+    assert cost.plan_median_s == cost.plan_p99_s == cost.first_plan_s == 1
+    assert cost.beside_median_s == cost.beside_p99_s == 2
+    assert cost.waiting == 20
+
+
+def test_a_crowd_is_as_large_as_it_is_said_to_be() -> None:
+    cost = measure("fcfs", None, SMALL)
+    assert 7 < cost.running <= 8
+    assert cost.evicted == 0
+    assert 0 < cost.plan_median_s <= cost.plan_p99_s
+
+
+def test_tight_pages_make_requests_give_way() -> None:
+    assert measure("fcfs", None, TIGHT).evicted > 0
+
+
+def test_options_reach_the_strategy_that_is_measured() -> None:
+    with pytest.raises(ValueError, match="no option 'speed'"):
+        measure("fcfs", {"speed": 1}, SMALL)
+
+
+class Lazy(FCFS):
+    """Computes nothing from its third plan on."""
+
+    def __init__(self) -> None:
+        super().__init__(FCFSOptions())
+        self._plans = 0
+
+    def plan(self, snap: Snapshot) -> Plan:
+        self._plans += 1
+        return super().plan(snap) if self._plans < 3 else Plan()
+
+
+def test_no_cost_is_told_of_a_strategy_that_breaks_the_rules() -> None:
+    with pytest.raises(BrokenScheduler, match="nothing is computed"):
+        cost_of("lazy", Lazy, SMALL)
+
+
+def test_the_first_plan_after_an_exchange_is_that_of_a_fresh_strategy() -> None:
+    made: list[FCFS] = []
+
+    def make() -> FCFS:
+        made.append(FCFS(FCFSOptions()))
+        return made[-1]
+
+    cost_of("fcfs", make, SMALL)
+    first, exchanges, last = 1, SMALL.exchanges, 1
+    assert len(made) == first + exchanges + last
