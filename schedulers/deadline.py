@@ -67,11 +67,12 @@ class Deadline:
         self, snap: Snapshot, draft: Draft, late: list[RequestView]
     ) -> Iterator[RequestView]:
         for view in self._queue.candidates(snap):
-            if not self._is_hopeless(snap, view):
+            may_refuse = len(draft.refused) < MAX_REFUSED  # else only doubted, and left alone
+            if not self._is_hopeless(snap, view, ask_cache=may_refuse):
                 yield view
             elif view.output_tokens or view.id in snap.swapped:
                 late.append(view)
-            elif len(draft.refused) < MAX_REFUSED:
+            elif may_refuse:
                 next_s = snap.costs.step_s + snap.pending(view) * snap.costs.token_s
                 draft.refuse(view, Refusal(next_s + _rest_s(snap, view)))
 
@@ -83,8 +84,9 @@ class Deadline:
             return view.deadline_s
         return first_s if view.deadline_s is None else min(first_s, view.deadline_s)
 
-    def _is_hopeless(self, snap: Snapshot, view: RequestView) -> bool:
-        """Whether `view` cannot get its next token by when it must."""
+    def _is_hopeless(self, snap: Snapshot, view: RequestView, ask_cache: bool = True) -> bool:
+        """Whether `view` cannot get its next token by when it must. Asking the cache hashes
+        the prompt; without, what it may have is not counted."""
         first_s = None if view.output_tokens else view.first_token_deadline_s
         if first_s is None and view.deadline_s is None:
             return False
@@ -92,9 +94,10 @@ class Deadline:
         if view.deadline_s is not None:
             by_s = min(by_s, view.deadline_s - _rest_s(snap, view))
         left_s, token_s = by_s - snap.now_s - snap.costs.step_s, snap.costs.token_s
-        if left_s < token_s or left_s >= (view.known - view.computed) * token_s:
-            return left_s < token_s  # without asking the cache, which hashes the prompt
-        return left_s < snap.pending(view) * token_s
+        uncached = view.known - view.computed
+        if ask_cache and token_s <= left_s < uncached * token_s:
+            uncached = snap.pending(view)
+        return left_s < uncached * token_s
 
 
 def _rest_s(snap: Snapshot, view: RequestView) -> float:

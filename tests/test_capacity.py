@@ -168,6 +168,21 @@ def test_a_host_store_too_small_for_the_victim_falls_back_to_recomputation(
     assert all(answers.tokens[s.id] == solo(s) for s in submits)
 
 
+def test_a_plan_that_swaps_more_than_the_host_store_takes_is_carried_out_by_recomputing() -> (
+    None
+):
+    swap = EVICTIONS[Mode.SWAP]
+    plans = [Plan({0: 1, 1: 3, 2: 2}), Plan({0: 1}, {1: swap, 2: swap})]
+    core = make_core(pages=20, host=1, scheduler=scripted(plans))
+    submits = [make_submit(id, [id] * (1, 3, 2)[id], max_tokens=6) for id in range(3)]
+    for submit in submits:
+        core.submit(submit)
+    answers = run(core, make_toy(core))
+    assert [answers.receipt(id).pauses[0].mode for id in (1, 2)] == ["recompute", "swap"]
+    assert all(answers.tokens[s.id] == solo(s) for s in submits)
+    assert answers.stats.plan_faults == 0
+
+
 @swapping
 def test_with_the_host_store_full_neither_the_swapped_nor_the_arrivals_starve(
     variant: str,

@@ -148,6 +148,22 @@ def test_prompts_whose_deadlines_are_plain_are_not_looked_up() -> None:
     assert looked_up == {*range(MAX_REFUSED), 900}
 
 
+def test_once_enough_are_refused_in_a_step_prompts_are_not_looked_up_any_more() -> None:
+    found = scene(rows=1)
+    looked_up: set[int] = set()
+    inner = found.core._arithmetic.cached_tokens
+
+    def cached_tokens(request: int) -> int:
+        looked_up.add(request)
+        return inner(request)
+
+    found.core._arithmetic.cached_tokens = cached_tokens
+    found.submit(*(request(id, 2.0) for id in range(3 * MAX_REFUSED)))  # each needs 3 s
+    assert found.step(request(900, 1e6)) == [900]
+    assert len(found.plan.refuse) == MAX_REFUSED
+    assert looked_up == {*range(MAX_REFUSED), 900}
+
+
 def test_options_without_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="patience_s"):
         DeadlineOptions(patience_s=0.0)

@@ -130,6 +130,17 @@ def test_the_swapped_come_back_in_their_place_by_age() -> None:
     assert {2, 5, 6} <= set(joined)
 
 
+@pytest.mark.parametrize("name", ["fcfs", "swap", "fair", "priority", "deadline"])
+def test_nobody_joins_ahead_of_one_who_gives_way_in_that_step(name: str) -> None:
+    """Though the victim's row and pages would do for it."""
+    found = Scene(name, rows=2, pages=8, budget=20)
+    found.submit(*(make_submit(id, [id] * 3, max_tokens=12) for id in range(2)))
+    found.step(make_submit(2, [2], max_tokens=12))
+    while not found.plan.evict:
+        found.step()
+    assert found.plan.tokens.keys() | found.plan.evict.keys() == {0, 1}
+
+
 def everybody(snap: Snapshot) -> Plan:
     """All that is pending, whether it is wise or not."""
     views = [*snap.running.values(), *snap.waiting.values()]
