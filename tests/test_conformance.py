@@ -284,7 +284,7 @@ async def test_an_installed_plug_in_serves_the_shortest_prompt_first(
                 if message.text and name not in order:
                     order.append(name)
 
-        first = asyncio.create_task(stream("running", "x", 120))
+        first = asyncio.create_task(stream("running", "x", 800))
         await wire.until(lambda: order == ["running"])
         others = [stream("long", "x" * 80, 2), stream("short", "y" * 8, 2)]
         await asyncio.gather(first, *others)

@@ -31,14 +31,15 @@ def test_a_simulation_shows_tables_and_writes_its_files(tmp_path: Path) -> None:
         *("--scheduler", "fcfs", "--scheduler", "fcfs eviction=swap"),
         *("--priorities", "0:0.5,8:0.5", "--tenants", "flood:0.7,light:0.3"),
         *("--deadline-slack", "20", "--gantt", "0:1"),
-        *("--limit", "device_pages=120", "--limit", "host_pages=200", "--limit", "max_rows=8"),
+        *("--limit", "device_pages=100", "--limit", "host_pages=200", "--limit", "max_rows=8"),
+        *("--limit", "watermark_pages=0"),
     )
     assert ran.exit_code == 0, ran.output
     for shown in ("modelled", "swap pages evictions", "priority  8", "tenant light"):
         assert shown in ran.output
     simulated = read(out / "simulation.json")
     assert [run.scheduler for run in simulated.runs] == ["fcfs", "fcfs eviction=swap"]
-    assert simulated.profile.device_pages == 120
+    assert simulated.profile.device_pages == 100
     raw = msgspec.json.decode((out / "simulation.json").read_bytes())
     assert all(len(gauge) == 7 for gauge in raw["runs"][0]["gauges"])
     assert simulated.runs[0].recomputed_tokens and simulated.runs[1].swapped_tokens
