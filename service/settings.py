@@ -5,9 +5,9 @@ named by `--config` or `WALKWAY_CONFIG`. Unknown names are errors, in every grou
 `service.config` reads them.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -84,6 +84,15 @@ class Engine(Group):
     check: bool = Field(
         False, description="Check every invariant at every step: slow, for debugging."
     )
+
+    @model_validator(mode="after")
+    def _leaves_room_for_prefills(self) -> Self:
+        if self.max_step_tokens <= self.max_rows:
+            raise ValueError(
+                f"max_step_tokens ({self.max_step_tokens}) must be above max_rows "
+                f"({self.max_rows}): else rows that decode can hold up every arrival"
+            )
+        return self
 
 
 class Model(Group):

@@ -106,6 +106,7 @@ def fails(capfd: pytest.CaptureFixture[str], *assignments: str) -> str:
         ("server.max_message_bytes=4294967296", "server.max_message_bytes"),
         ("server.keepalive_min_ping_s=inf", "server.keepalive_min_ping_s"),
         ("engine.isolation=fork", "engine.isolation"),
+        ("engine.max_step_tokens=32", "must be above max_rows (32)"),
         ("nonsense", "group.field=value"),
         ("model.source=/no/such/model", "/no/such/model"),
     ],

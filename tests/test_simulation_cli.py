@@ -116,7 +116,14 @@ def test_a_calibrated_profile_can_be_simulated(tmp_path: Path) -> None:
 
 def test_calibrating_without_room_or_with_a_bad_setting_is_one_line(tmp_path: Path) -> None:
     call = ("calibrate", "--out", str(tmp_path / "p.json"), "--set", "model.source=toy")
-    small = ("--set", "memory.num_pages=2", "--set", "engine.max_step_tokens=8")
+    small = (
+        "--set",
+        "memory.num_pages=2",
+        "--set",
+        "engine.max_step_tokens=8",
+        "--set",
+        "engine.max_rows=4",
+    )
     for chosen, said in ((small, "too small"), (("--set", "engine.rows=1"), "unknown")):
         ran = walkway(*call, *chosen)
         assert ran.exit_code == 2 and said in ran.stderr
