@@ -58,14 +58,14 @@ async def _scrape(url: str, page_size: int, samples: list[Sample]) -> None:
     start_s = time.perf_counter()
     while True:
         try:
-            text = await asyncio.to_thread(_fetch, url)
+            text = await asyncio.to_thread(fetch, url)
             samples.append(read_sample(text, time.perf_counter() - start_s, page_size))
         except (OSError, ValueError, KeyError) as error:
             raise ScrapeError(f"{url}: {error}") from error
         await asyncio.sleep(EVERY_S)
 
 
-def _fetch(url: str) -> str:
+def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
         text: str = response.read().decode()
     return text

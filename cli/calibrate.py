@@ -69,7 +69,7 @@ def _measure(built: Built, room: Room, repeats: int) -> list[Timing]:
 
 
 def _profile(name: str, built: Built, settings: Settings, timings: Sequence[Timing]) -> Profile:
-    costs, ready = fit(timings), built.ready
+    costs, ready, gap_ms = fit(timings), built.ready, settings.engine.target_gap_ms
     error = statistics.median(map(abs, relative_errors(costs, timings)))
     return Profile(
         name=name,
@@ -84,6 +84,7 @@ def _profile(name: str, built: Built, settings: Settings, timings: Sequence[Timi
         max_step_tokens=settings.engine.max_step_tokens,
         context_tokens=ready.context_tokens,
         watermark_pages=settings.memory.watermark_pages,
+        target_gap_s=None if gap_ms is None else gap_ms / 1000,
     )
 
 

@@ -51,7 +51,9 @@ def check_scheduler(name: str, assignments: Sequence[str], wanted: Wanted) -> in
         print(json.dumps(report.as_json(), indent=2))
     else:
         _show(report)
-    return BROKEN if report.broken else HELD
+    if report.broken or report.not_timed:
+        return BROKEN
+    return HELD if any(verdict.asked for verdict in report.verdicts) else MISTAKE
 
 
 def _ask(kit: Any, name: str, options: dict[str, Any], wanted: Wanted) -> "Report":
@@ -66,7 +68,10 @@ def _ask(kit: Any, name: str, options: dict[str, Any], wanted: Wanted) -> "Repor
     with Console(stderr=True).status(f"asking {name}"):
         report: Report = kit.check(name, options, make, effort)
         if wanted.plans and not report.broken:
-            report.costs = kit.plan_costs(make, wanted.seed, wanted.plans)
+            try:
+                report.costs = kit.plan_costs(make, wanted.plans)
+            except kit.NotTimed as error:
+                report.not_timed = str(error)
     return report
 
 
@@ -85,6 +90,8 @@ def _show(report: "Report") -> None:
     console.print(table)
     for verdict in report.broken:
         _show_case(console, verdict)
+    if report.not_timed:
+        console.print(f"planning before 10,000 who wait: {escape(report.not_timed)}")
     for cost in report.costs:
         console.print(escape(_cost(cost)))
 

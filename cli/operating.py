@@ -16,6 +16,7 @@ scheduler_app = typer.Typer(help="Show the scheduler, or exchange it.")
 @scheduler_app.callback(invoke_without_command=True)
 def scheduler(context: typer.Context, target: Target = ADMIN_TARGET) -> None:
     """Show the scheduler, its options and how it does."""
+    context.obj = target
     if context.invoked_subcommand is not None:
         return
     from cli.scheduler import show_scheduler
@@ -26,17 +27,21 @@ def scheduler(context: typer.Context, target: Target = ADMIN_TARGET) -> None:
 
 @scheduler_app.command("set")
 def set_scheduler(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="As the setting scheduler.name.")],
     option: Annotated[
         list[str] | None, typer.Option("--option", help="option=value; repeatable.")
     ] = None,
-    target: Target = ADMIN_TARGET,
+    target: Annotated[
+        str | None, typer.Option(help="The same, here or before `set`.", show_default=False)
+    ] = None,
 ) -> None:
     """Plan by another scheduler from the next step on; no stream is dropped."""
     from cli.scheduler import exchange_scheduler
 
-    with fail_in_one_line(target):
-        raise typer.Exit(exchange_scheduler(target, name, option or []))
+    address = target or context.obj
+    with fail_in_one_line(address):
+        raise typer.Exit(exchange_scheduler(address, name, option or []))
 
 
 def requests(

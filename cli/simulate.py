@@ -23,6 +23,7 @@ from bench.simulation.run import Run
 from bench.simulation.tables import classes_table, evictions_table, runs_table
 from cli.options import read_options
 from schedulers.registry import UnknownScheduler
+from service.planner import BrokenScheduler
 from service.strategy import BadOptions
 
 FAULTS_SHOWN = 3
@@ -89,7 +90,7 @@ def run_simulation(wanted: Wanted) -> int:
         return 2
     try:
         runs = [_run(load, profile, choice, wanted.check, console) for choice in choices]
-    except Stalled as error:
+    except (Stalled, BrokenScheduler) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
     slo = SLO(wanted.ttft_s, wanted.tpot_s)
@@ -134,7 +135,23 @@ def read_window(text: str) -> tuple[float, float]:
     return start_s, start_s + seconds
 
 
+def _expect_no_idle_option(wanted: Wanted) -> None:
+    loop = {"--rate": wanted.rate_per_s is not None, "--clients": wanted.clients is not None}
+    cut = {
+        "--start": wanted.start_s != 0,
+        "--seconds": wanted.seconds is not None,
+        "--speedup": wanted.speedup != 1,
+        "--token-scale": wanted.token_scale != 1,
+    }
+    for name, given in (cut if wanted.trace is None else loop).items():
+        if given:
+            raise BadLoad(f"{name} says nothing of a {'workload' if name in cut else 'trace'}")
+    if all(loop.values()):
+        raise BadLoad("--rate is an open loop, --clients a closed one: choose")
+
+
 def _load(wanted: Wanted, profile: Profile) -> Load:
+    _expect_no_idle_option(wanted)
     standard = Rules()
     priorities = wanted.priorities and [
         (int(value), share) for value, share in parse_shares(wanted.priorities)

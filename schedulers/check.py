@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from typing import cast
 
-from schedulers.interface import Eviction, Plan, Refusal, RequestId, RequestView, Snapshot
+from schedulers.interface import (
+    Cause,
+    Eviction,
+    Mode,
+    Plan,
+    Refusal,
+    RequestId,
+    RequestView,
+    Snapshot,
+)
 
 
 def violations(snap: Snapshot, plan: Plan) -> list[str]:
@@ -35,8 +44,8 @@ def _wrong_evictions(snap: Snapshot, plan: Plan) -> Iterator[str]:
     for request, eviction in plan.evict.items():
         if request not in snap.running:
             yield f"eviction of {request}, which does not run"
-        elif not isinstance(eviction, Eviction):
-            yield f"eviction of {request} by {eviction!r}, which is no Eviction"
+        elif not _is_eviction(eviction):
+            yield f"eviction of {request} by {eviction!r}, which is no sound Eviction"
         elif request in plan.tokens:
             yield f"{request} both computes and is evicted"
 
@@ -45,12 +54,26 @@ def _wrong_refusals(snap: Snapshot, plan: Plan) -> Iterator[str]:
     for request, refusal in plan.refuse.items():
         if request not in snap.waiting:
             yield f"refusal of {request}, which does not wait"
-        elif not isinstance(refusal, Refusal):
-            yield f"refusal of {request} by {refusal!r}, which is no Refusal"
+        elif not isinstance(refusal, Refusal) or not _is_time(refusal.estimate_s):
+            yield f"refusal of {request} by {refusal!r}, which is no sound Refusal"
         elif request in plan.tokens:
             yield f"{request} both computes and is refused"
         elif snap.waiting[request].output_tokens:
             yield f"refusal of {request}, which has output already"
+
+
+def _is_eviction(found: object) -> bool:
+    return (
+        isinstance(found, Eviction)
+        and isinstance(found.mode, Mode)
+        and isinstance(found.cause, Cause)
+        and all(s is None or _is_time(s) for s in (found.swap_s, found.recompute_s))
+    )
+
+
+def _is_time(seconds: object) -> bool:
+    """Of Python's own numbers: those of numpy do not travel to the front end."""
+    return type(seconds) in (int, float)
 
 
 def _excess(snap: Snapshot, plan: Plan) -> Iterator[str]:
@@ -71,5 +94,8 @@ def _excess(snap: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _somebody_could_run(snap: Snapshot, plan: Plan) -> bool:
-    """Any single admitted request fits the pool alone, so somebody always can."""
+    """Any single admitted request fits the pool alone, so somebody always can. While nobody
+    has pages yet, turning some away is progress too: there are ever fewer."""
+    if plan.refuse and not (snap.running or snap.swapped):
+        return False
     return bool(snap.running or snap.swapped or len(snap.waiting) > len(plan.refuse))

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 from schedulers.interface import Served
 
 NOTHING = Served()
+SPARE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Counters:
         for tenant in again:
             if tenant in self._wanting:
                 self._push(tenant)
+        self._forget()
 
     def of(self, tenant: str) -> float:
         """The counter, with what was granted in this step. One that never wanted anything
@@ -108,6 +110,21 @@ class Counters:
         """It is not to be the least again in this step."""
         self._entry.pop(tenant, None)
         self._passed.append(tenant)
+
+    def _forget(self) -> None:
+        """Tenants that want nothing and stand no higher than where one who comes back is
+        lifted to; and entries of the heap that do not count."""
+        if len(self._lift) > 2 * (len(self._wanting) + SPARE):
+            floor = self._floor()
+            for tenant in [t for t in self._lift if t not in self._wanting]:
+                if self.of(tenant) <= floor:
+                    del self._lift[tenant]
+            self._now.clear()
+        if len(self._heap) > 2 * (len(self._entry) + SPARE):
+            self._heap = [
+                (value, self._wanting[tenant], tenant) for tenant, value in self._entry.items()
+            ]
+            heapify(self._heap)
 
     def _cost(self, tenant: str) -> float:
         served, granted = self._served.get(tenant, NOTHING), self._granted.get(tenant, 0)

@@ -1,8 +1,8 @@
 """Earliest deadline first among those that can still make it."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import ClassVar
 
 from schedulers.draft import Draft
@@ -33,7 +33,9 @@ class DeadlineOptions:
 class Deadline:
     """Whoever is due first, of those that can make it by estimate. The others are refused
     before they cost anything, at most MAX_REFUSED in one step and the earliest first; what
-    has output, or is swapped, cannot be refused and comes last.
+    has output, or is swapped, cannot be refused and has its place `patience_s` after it was
+    due. An idle engine tries one that is hopeless by estimate alone: with nothing computed
+    an estimate that was wrong would stay so.
 
     The estimate is a lower bound: computing what the cache does not have of the prompt,
     which gives the first token, then a step for each token up to `min_tokens`. It assumes no
@@ -55,26 +57,41 @@ class Deadline:
         self._queue.sync(snap)
         draft, how = Draft(snap), Evictions(self.options.eviction, snap)
 
-        def rank(view: RequestView) -> tuple[bool, float]:
-            return self._is_hopeless(snap, view), self._due_s(view)
+        def rank(view: RequestView) -> float:
+            return self._due_s(view) + self._lag_s(snap, view)
 
-        late: list[RequestView] = []  # complete once the others have been gone through
-        candidates = chain(self._viable(snap, draft, late), late)
+        candidates = self._candidates(snap, draft)
         share(snap, draft, Running(snap, draft, how, rank), candidates, rank, draft.admit)
         return draft.plan()
 
-    def _viable(
-        self, snap: Snapshot, draft: Draft, late: list[RequestView]
-    ) -> Iterator[RequestView]:
+    def _candidates(self, snap: Snapshot, draft: Draft) -> Iterator[RequestView]:
+        """In order of rank. The late ones come out of the queue too early: they wait for
+        their place."""
+        late: deque[RequestView] = deque()
+        spared: RequestView | None = None
         for view in self._queue.candidates(snap):
-            may_refuse = len(draft.refused) < MAX_REFUSED  # else only doubted, and left alone
+            due_s = self._due_s(view)
+            while late and self._due_s(late[0]) + self.options.patience_s <= due_s:
+                yield late.popleft()
+            # Past so many, only what is plainly hopeless is passed over, and left alone.
+            may_refuse = len(draft.refused) + (spared is not None) < MAX_REFUSED
             if not self._is_hopeless(snap, view, ask_cache=may_refuse):
                 yield view
             elif view.output_tokens or view.id in snap.swapped:
                 late.append(view)
+            elif spared is None and due_s > snap.now_s and not snap.running:
+                spared = view
             elif may_refuse:
-                next_s = snap.costs.step_s + snap.pending(view) * snap.costs.token_s
-                draft.refuse(view, Refusal(next_s + _rest_s(snap, view)))
+                _refuse(snap, draft, view)
+        if spared is not None and draft.is_empty:
+            late.append(spared)
+        elif spared is not None:
+            _refuse(snap, draft, spared)
+        yield from late
+
+    def _lag_s(self, snap: Snapshot, view: RequestView) -> float:
+        """How much later than it is due a hopeless request has its place."""
+        return self.options.patience_s if self._is_hopeless(snap, view) else 0.0
 
     def _due_s(self, view: RequestView) -> float:
         first_s = None if view.output_tokens else view.first_token_deadline_s
@@ -98,6 +115,11 @@ class Deadline:
         if ask_cache and token_s <= left_s < uncached * token_s:
             uncached = snap.pending(view)
         return left_s < uncached * token_s
+
+
+def _refuse(snap: Snapshot, draft: Draft, view: RequestView) -> None:
+    next_s = snap.costs.step_s + snap.pending(view) * snap.costs.token_s
+    draft.refuse(view, Refusal(next_s + _rest_s(snap, view)))
 
 
 def _rest_s(snap: Snapshot, view: RequestView) -> float:

@@ -69,7 +69,7 @@ class Draft:
             self._joined.append(view)
         return tokens
 
-    def admit(self, view: RequestView, want: int | None = None) -> int:
+    def admit(self, view: RequestView) -> int:
         """Like `take`, for a request that joins. While others run it joins only when there
         are pages for all that it has pending, beside the reserve: who is let in on less is
         soon evicted again, and again."""
@@ -78,7 +78,7 @@ class Draft:
         keep = self.reserve_pages()
         if keep and self.admission_pages(view) > self.pages:
             return 0
-        return self.take(view, want, keep)
+        return self.take(view, keep_pages=keep)
 
     def admission_pages(self, view: RequestView, repins: int = 0, leaving: int = 0) -> int:
         """Free pages at which `view` joins, once `leaving` more give way, of whose pages

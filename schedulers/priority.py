@@ -45,7 +45,9 @@ class Priority:
     One that finds no row or no pages preempts those of a lower level that come after it,
     last first, among equals the one that loses least. Equals never preempt each other, so
     whoever was preempted cannot take its place back. After `max_preemptions` a request is
-    immune: it gives way to nobody's arrival, and to page pressure when nobody else can.
+    immune: it gives way to nobody's arrival, and to page pressure when nobody else can. Pages
+    that others hold too count for nothing, so several victims on one prefix give less than
+    they hold.
     """
 
     Options: ClassVar[type[PriorityOptions]] = PriorityOptions

@@ -53,7 +53,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
     ) -> pb.GetSchedulerResponse:
         """The strategy that plans now."""
         async with statuses(context):
-            found = await self._desk.inspect()
+            found = await self._desk.inspect(requests=False)
             return pb.GetSchedulerResponse(scheduler=scheduler(found.scheduler))
         raise AssertionError("a status was set above")
 
@@ -70,7 +70,7 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
             except Rejected as error:
                 why = str(error)[:MAX_COMPLAINT]
                 raise InvalidArgument([Violation("name", why)]) from error
-            found = await self._desk.inspect()
+            found = await self._desk.inspect(requests=False)
             return pb.SetSchedulerResponse(scheduler=scheduler(found.scheduler))
         raise AssertionError("a status was set above")
 

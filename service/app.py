@@ -26,7 +26,7 @@ async def serve(settings: Settings, build: Build, load: LoadTokenizer, reread: R
     async with AsyncExitStack() as stack:
         front = FrontEnd(settings, build, load)
         stack.push_async_callback(front.stop)
-        reload = Reload(settings, reread, front.desk.exchange)
+        reload = Reload(settings, reread, front.desk.exchange, front.in_force)
         loop.add_signal_handler(signal.SIGHUP, reload.ask)
         reloading = asyncio.create_task(reload.run())
         stack.callback(reloading.cancel)

@@ -2,6 +2,7 @@
 
 import structlog
 
+from schedulers.registry import BUILT_IN
 from service.messages import SchedulerSet, SetScheduler
 from service.settings import SchedulerChoice
 
@@ -16,6 +17,11 @@ class ChosenScheduler:
         self.choice = configured
         self.replaces = ""
         self._asked: dict[int, SetScheduler] = {}
+
+    @property
+    def is_asked(self) -> bool:
+        """The engine owes an answer."""
+        return bool(self._asked)
 
     def asked(self, command: SetScheduler) -> None:
         """The engine was asked for another strategy."""
@@ -32,8 +38,8 @@ class ChosenScheduler:
         """The engine ended, and whether its strategy was planning then: it never came back,
         or took the process with it."""
         self._asked.clear()
-        if planning:
-            name = self.choice.name
+        name = self.choice.name
+        if planning and name not in BUILT_IN:  # those are ours: somebody else killed it
             log.error("scheduler_hung", scheduler=name, stands_in="fcfs")
             self._choose("fcfs", {})
             self.replaces = self.replaces or name

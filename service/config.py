@@ -105,10 +105,8 @@ def _first_line(error: ValidationError) -> str:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return f"setting {name}: unknown" + _and_more(more)
-    return (
-        f"setting {name}: {first['msg'].removeprefix('Value error, ')} (given: {first['input']!r})"
-        + _and_more(more)
-    )
+    why = first["msg"].removeprefix("Value error, ")
+    return f"setting {name}: {why} (given: {first['input']!r})" + _and_more(more)
 
 
 def _and_more(more: int) -> str:

@@ -6,6 +6,7 @@ ended at any moment between; what a step in flight touches is released when it r
 """
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from models.batch import Row, RowResult, StepResult
 from schedulers.interface import RequestId, Snapshot, StepCosts
@@ -140,7 +141,7 @@ class Core:
     def _snapshot(self, now_s: float) -> Snapshot:
         pages, host = self.residency.pages, self.residency.host
         waiting, running, swapped = (
-            frozen(place) if self._audit else place
+            frozen(place) if self._audit else MappingProxyType(place)
             for place in (self.waiting, self.running, self.swapped)
         )
         return Snapshot(

@@ -7,6 +7,7 @@ from service.step import Step
 
 KEEP = 0.98  # of what older steps said, at each new one
 NEWEST = 0.1  # weight of the latest copies
+FEW, LONGEST = 20, 10.0  # after so many steps one counts as at most so many times the expected
 # Squares of a usual step's sizes, a tenth of a step in weight: what new steps do not tell
 # apart stays as it was, and at the start counts as fixed cost first.
 PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2])
@@ -23,6 +24,7 @@ class CostMeter:
         self._times_s = np.zeros(3)
         self._found_s = np.zeros(3)
         self._page_s = 0.0
+        self._seen = 0
 
     def observe(self, step: Step, seconds: float, copy_s: float = 0.0) -> None:
         """A step took so long, `copy_s` of it for the pages that were swapped."""
@@ -40,6 +42,11 @@ class CostMeter:
 
     def _fit(self, prefill: int, decodes: int, seconds: float) -> None:
         size = np.array((1.0, prefill, decodes))
+        self._seen += 1
+        if self._seen == 1:
+            return  # memory is touched for the first time: it tells nothing of the others
+        if self._seen > FEW:  # a machine that stood still says nothing of steps
+            seconds = min(seconds, LONGEST * float(size @ self._found_s))
         self._sizes = KEEP * self._sizes + np.outer(size, size)
         self._times_s = KEEP * self._times_s + size * seconds
         found_s = np.linalg.solve(self._sizes + PULL, self._times_s + PULL @ self._found_s)

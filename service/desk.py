@@ -40,9 +40,10 @@ class Desk:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def inspect(self) -> Inspected:
-        """What the engine holds now. Raises Unavailable, and Expired without an answer."""
-        answer = await self._ask(Inspect(next(self._tickets)))
+    async def inspect(self, requests: bool = True) -> Inspected:
+        """What the engine holds now, or only which strategy it plans by. Raises Unavailable,
+        and Expired without an answer."""
+        answer = await self._ask(Inspect(next(self._tickets), requests))
         assert isinstance(answer, Inspected), f"{answer} is no answer to Inspect"
         return answer
 

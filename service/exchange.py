@@ -38,10 +38,13 @@ def _put(planner: Planner, command: SetScheduler) -> str | None:
         options = shown_options(scheduler, command.options)
     except (UnknownScheduler, BadOptions) as refused:
         return one_line(refused)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plug-in's may derive from that alone
         # As text: a log that shows local variables would run the plug-in's code once more.
         trace = "".join(traceback.format_exception(error))
         log.error("scheduler_not_made", scheduler=name, traceback=trace)
-        return f"scheduler {name!r} cannot be made: {one_line(error)}"
+        why = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        return f"scheduler {name!r} cannot be made: {why}"
     planner.exchange(name, scheduler, options)
     return None

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 
@@ -124,6 +125,11 @@ class FrontEnd:
         await self._supervisor.stop()
         if self._tokenising:
             self._tokenising.close()
+
+    def in_force(self) -> tuple[str, dict[str, Any]]:
+        """Name and options of the strategy that plans now."""
+        name, choice = self.statistics.scheduler, self._supervisor.choice
+        return name, choice.options if choice.name == name else {}
 
     def on_ready(self, ready: Ready) -> None:
         """The engine serves."""

@@ -15,7 +15,8 @@ def inspect(core: Core, command: Inspect, now_s: float) -> Inspected:
         faults=planner.all_faults,
         replaces=planner.replaces,
     )
-    requests = [_state(core, request, now_s) for request in core.requests.values()]
+    live = core.requests.values() if command.requests else ()
+    requests = [_state(core, request, now_s) for request in live]
     return Inspected(0, command.ticket, scheduler, requests)
 
 

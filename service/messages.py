@@ -76,9 +76,11 @@ class SetScheduler(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Inspect(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Answered by `Inspected` with the same `ticket`."""
+    """Answered by `Inspected` with the same `ticket`; `requests` False: the scheduler
+    alone."""
 
     ticket: int
+    requests: bool = True
 
 
 Command = Submit | End | Ack | Stop | SetScheduler | Inspect

@@ -6,7 +6,8 @@ strategy's place until the next exchange.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from traceback import format_exception_only
 from typing import Any, Protocol
 
 from schedulers.check import violations
@@ -110,10 +111,12 @@ class Planner:
         try:
             plan = self._scheduler.plan(snap)
             return plan, violations(snap, plan)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plug-in's may derive from that alone
             if self._strict:
                 raise
-            return None, [f"raised {error!r}"]
+            return None, [f"raised {''.join(format_exception_only(error)).strip()}"]
         finally:
             self.flag.value = False
 
@@ -125,5 +128,5 @@ class Planner:
         if self._strikes == STRIKES and self._scheduler is not self._fallback:
             self._report("scheduler replaced", scheduler=self.name, fault="fcfs takes over")
             replaced = self.name
-            self.exchange("fcfs", self._fallback)
+            self.exchange("fcfs", self._fallback, asdict(self._fallback.options))
             self.replaces = replaced

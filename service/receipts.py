@@ -1,7 +1,6 @@
 """What the scheduler did to a request, as messages of the wire."""
 
 from collections.abc import Iterable
-from math import isfinite
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -21,6 +20,8 @@ CAUSES = {
     Cause.FAIRNESS: pb.EVICTION_CAUSE_FAIRNESS,
     Cause.DEADLINE: pb.EVICTION_CAUSE_DEADLINE,
 }
+
+LONGEST_S = 1e9  # of an estimate; the message ends at ten times that
 
 
 def scheduling_receipt(call: Call) -> pb.SchedulingReceipt | None:
@@ -71,5 +72,5 @@ def _eviction(pause: Pause) -> pb.Eviction:
 
 
 def _estimate(length_s: float | None) -> Duration | None:
-    """A strategy may estimate that it never ends: then there is no number to give."""
-    return duration(length_s) if length_s is not None and isfinite(length_s) else None
+    """A strategy may estimate what no duration holds: then there is no number to give."""
+    return duration(length_s) if length_s is not None and 0 <= length_s <= LONGEST_S else None

@@ -10,22 +10,26 @@ from service.config import ConfigError
 from service.daemon import in_daemon_thread
 from service.desk import Rejected
 from service.errors import ServiceError
-from service.settings import SchedulerChoice, Settings
+from service.settings import Settings
 
 log = structlog.get_logger()
 
 Reread = Callable[[], Settings]
 Exchange = Callable[[str, dict[str, Any]], Awaitable[None]]
+InForce = Callable[[], tuple[str, dict[str, Any]]]  # name and options of who plans now
 
 
 class Reload:
     """`run` beside the service, `ask` from a signal handler. Requests to reload that come
     while one is carried out become one."""
 
-    def __init__(self, settings: Settings, reread: Reread, exchange: Exchange) -> None:
-        self._in_force = settings
+    def __init__(
+        self, settings: Settings, reread: Reread, exchange: Exchange, in_force: InForce
+    ) -> None:
+        self._settings = settings
         self._reread = reread
         self._exchange = exchange
+        self._in_force = in_force
         self._asked = asyncio.Event()
 
     def ask(self) -> None:
@@ -40,23 +44,23 @@ class Reload:
             await self.reload()
 
     async def reload(self) -> None:
-        """One line in the log for whatever goes wrong, and then nothing has changed."""
+        """Put the configured strategy in force, whoever put another there. One line in the
+        log for whatever goes wrong; then nothing has changed, unless a busy engine did not
+        answer in time and the exchange comes later."""
         try:
             wanted = await in_daemon_thread(self._reread)
-            changed = changes(self._in_force, wanted)
-            exchanges = self._in_force.scheduler != _chosen(self._in_force, wanted)
+            choice = wanted.scheduler.name, wanted.scheduler.options
+            exchanges = self._in_force() != choice
             if exchanges:
-                await self._exchange(wanted.scheduler.name, wanted.scheduler.options)
+                await self._exchange(*choice)
         except (ConfigError, Rejected, ServiceError) as error:
             log.error("reload_failed", why=str(error))
             return
         except Exception as error:  # a bug of ours must not end the service
             log.error("reload_failed", exc_info=error)
             return
-        scheduler = _chosen(self._in_force, wanted)
-        self._in_force = self._in_force.model_copy(update={"scheduler": scheduler})
         log.info("reloaded", scheduler_changed=exchanges)
-        if changed:
+        if changed := changes(self._settings, wanted):
             log.warning("settings_need_a_restart", changed=changed)
 
 
@@ -70,9 +74,3 @@ def changes(old: Settings, new: Settings) -> list[str]:
             if getattr(before, field) != getattr(after, field) and not exchangeable:
                 found.append(f"{group}.{field}")
     return found
-
-
-def _chosen(old: Settings, new: Settings) -> SchedulerChoice:
-    """The scheduler group once a strategy was exchanged: the rest of it stays."""
-    name, options = new.scheduler.name, new.scheduler.options
-    return old.scheduler.model_copy(update={"name": name, "options": options})

@@ -47,7 +47,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     async def GenerateStream(  # noqa: N802
         self, request: pb.GenerateRequest, context: Streaming
     ) -> None:
-        """Deltas as they come, then the summary. After an error that follows deltas the
+        """Deltas as they come, then the summary. After an error that follows messages the
         summary comes too, and then the status."""
         async with statuses(context), self._call(request, context) as call:
             writer = Writer(context, call.submit.limits.expire_by_s)
@@ -55,7 +55,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
                 while (part := await call.next()) is not None:
                     await writer.write(stream_message(part, call.answering))
             except ServiceError:
-                if call.times.first_token_s is not None and not writer.stuck:
+                if writer.begun and not writer.stuck:
                     await writer.write(pb.GenerateStreamResponse(summary=summary(call)))
                 raise
             await writer.write(pb.GenerateStreamResponse(summary=summary(call)))

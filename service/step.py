@@ -28,10 +28,10 @@ class StepLimits:
         Beside them `LEAST_PREFILL` tokens always fit, so a prefill always moves. The time of
         swapped pages and of rows that join with a single token is not foreseen.
         """
-        if self.gap_s is None or not costs.token_s:
+        if self.gap_s is None or costs == StepCosts():
             return self.max_tokens
         left_s = self.gap_s - costs.step_s - running * costs.row_s
-        affordable = int(left_s / costs.token_s)
+        affordable = int(left_s / costs.token_s) if costs.token_s else 0
         return min(self.max_tokens, max(affordable, running + LEAST_PREFILL))
 
 

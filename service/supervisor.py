@@ -26,7 +26,7 @@ from service.messages import (
     Submit,
 )
 from service.restarts import RestartLimits, Restarts
-from service.settings import Settings
+from service.settings import SchedulerChoice, Settings
 from service.stalls import StallWatch
 
 __all__ = ["EngineDown", "EngineListener", "EngineLost", "StartupError", "Supervisor"]
@@ -104,6 +104,11 @@ class Supervisor:
     def ready(self) -> Ready | None:
         """What serves now; None while nothing does."""
         return self._ready
+
+    @property
+    def choice(self) -> SchedulerChoice:
+        """The strategy that was put in place last."""
+        return self._chosen.choice
 
     @property
     def pending(self) -> int:
@@ -204,7 +209,7 @@ class Supervisor:
         watch = StallWatch(timeout_s)
         while not engine.ended.done():
             await asyncio.wait({engine.ended}, timeout=watch.look_s)
-            if watch.look(bool(self._pending), engine.progress):
+            if watch.look(bool(self._pending) or self._chosen.is_asked, engine.progress):
                 engine.condemn(f"the engine made no step for {timeout_s:g} s")
         return engine.ended.result()
 

@@ -21,7 +21,7 @@ class Writer:
         self._context = context
         self._expire_by_s = expire_by_s
         self.stuck = False
-        self._begun = False
+        self.begun = False
 
     async def write(self, message: pb.GenerateStreamResponse) -> None:
         """Raises Expired when that takes past the call's time, and longer than
@@ -40,8 +40,8 @@ class Writer:
     async def _begin(self) -> None:
         """Metadata that travel with a first message that is stuck count as not sent: gRPC
         then fails to send the status that should follow."""
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             await self._context.send_initial_metadata(())
 
     def _until_s(self) -> float | None:

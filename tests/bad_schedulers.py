@@ -61,6 +61,15 @@ class Raising(Good):
         return super().answer(snap)
 
 
+class RaisesInACrowd(Good):
+    """Keeps its promises until many wait."""
+
+    def answer(self, snap: Snapshot) -> Plan:
+        if len(snap.waiting) > 1000:
+            raise RuntimeError("too many")
+        return super().answer(snap)
+
+
 class NoPlan(Good):
     """Answers with something else."""
 

@@ -71,6 +71,24 @@ def test_costs_follow_what_changes() -> None:
     assert meter.costs.step_s + meter.costs.row_s == pytest.approx(2.0, rel=0.02)
 
 
+def test_a_machine_that_stood_still_says_little_of_steps() -> None:
+    """30 s in a step of 60 ms; else a strategy that goes by costs would refuse everybody."""
+    meter, dice = CostMeter(), Random(1)
+    kinds = [(300,), (1,) * 8, (1,) * 3 + (60,)]
+    for _ in range(100):
+        step = step_of(*dice.choice(kinds))
+        meter.observe(step, *seconds_of(step))
+    meter.observe(step_of(1, 1), 30.0)
+    assert meter.costs.step_s < 0.2
+    assert meter.costs.row_s < 0.2
+
+
+def test_the_first_step_says_nothing_of_the_others() -> None:
+    meter = CostMeter()
+    meter.observe(step_of(20), 2.0)
+    assert meter.costs == StepCosts()
+
+
 def test_no_cost_is_below_zero() -> None:
     meter = CostMeter()
     for _ in range(20):
@@ -99,7 +117,8 @@ COSTS = StepCosts(token_s=0.001, row_s=0.004)
     ("running", "gap_s", "costs", "budget"),
     [
         (10, None, COSTS, 500),  # no target
-        (10, 0.1, StepCosts(row_s=0.004), 500),  # nothing is known of a prefill token
+        (10, 0.1, StepCosts(), 500),  # nothing is known
+        (10, 0.1, StepCosts(step_s=0.004), 26),  # a prefill token seemed to cost nothing
         (10, 0.1, COSTS, 60),
         (10, 0.1, replace(COSTS, step_s=0.02), 40),
         (0, 0.1, COSTS, 100),

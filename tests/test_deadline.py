@@ -66,7 +66,7 @@ def test_the_least_counts_the_prompt_and_min_tokens_but_never_max_tokens(
     due_s: float, refused: bool
 ) -> None:
     found = scene()
-    found.step(request(0, due_s, tokens=10, min_tokens=4, max_tokens=30))
+    found.step(request(0, due_s, tokens=10, min_tokens=4, max_tokens=30), request(1))
     assert bool(found.plan.refuse) == refused
 
 
@@ -88,7 +88,7 @@ def test_without_a_deadline_nobody_is_refused(now_s: float) -> None:
 
 def test_an_expired_request_is_never_the_most_urgent() -> None:
     """One that has output cannot be refused: it comes after all that can make it."""
-    found = scene(rows=2, pages=8)
+    found = scene(rows=2, pages=8, patience_s=1e4)
     found.step(request(0, 500.0, tokens=3), request(1, 400.0, tokens=3))
     while 0 in found.core.running:
         found.step()  # until pages are short
@@ -103,13 +103,17 @@ def test_an_expired_request_is_never_the_most_urgent() -> None:
     assert order(found)[-1] == 0
 
 
-def test_an_expired_request_that_runs_gives_way_first() -> None:
-    found = scene(rows=2, pages=8)
+@pytest.mark.parametrize(("patience_s", "victim"), [(1e4, 0), (60.0, 1)])
+def test_an_expired_request_gives_way_first_until_its_patience_is_over(
+    patience_s: float, victim: int
+) -> None:
+    """Else those that come later would keep it out for ever, and its pages on the host."""
+    found = scene(rows=2, pages=8, patience_s=patience_s)
     found.step(request(0, 6.0, tokens=3), request(1, 900.0, tokens=3))
     found.now_s = 100.0
     while not found.plan.evict:
         found.step()
-    assert found.plan.evict.keys() == {0}
+    assert found.plan.evict.keys() == {victim}
 
 
 def test_an_urgent_request_does_not_wait_for_a_long_prompt_that_is_being_computed() -> None:
@@ -117,6 +121,23 @@ def test_an_urgent_request_does_not_wait_for_a_long_prompt_that_is_being_compute
     found.step(request(0, 900.0, tokens=80))
     assert found.step(request(1, 90.0)) == [1, 0]
     assert found.plan.tokens == {1: 3, 0: 5}
+
+
+def test_an_idle_engine_tries_what_is_hopeless_by_estimate_alone() -> None:
+    """Costs are measured by steps: with everybody refused a wrong estimate stays wrong."""
+    found = scene(rows=3)
+    found.core.costs = StepCosts(token_s=1e6, row_s=1e6)
+    assert found.step(request(0, 50.0), request(1, 40.0), request(2, -1.0)) == [1]
+    assert found.plan.refuse.keys() == {0, 2}
+
+
+def test_refusing_a_crowd_on_an_idle_engine_is_progress() -> None:
+    found = scene()
+    found.now_s = 1000.0
+    found.submit(*(request(id, 1.0 + id) for id in range(2 * MAX_REFUSED)))
+    for left in (MAX_REFUSED, 0):
+        assert found.step() == []
+        assert len(found.core.requests) == left
 
 
 def test_only_so_many_are_refused_in_one_step_and_others_join_meanwhile() -> None:

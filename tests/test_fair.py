@@ -236,3 +236,14 @@ def test_a_step_does_not_look_at_every_tenant() -> None:
 def test_options_without_sense_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         FairOptions(**bad)  # type: ignore[arg-type]
+
+
+def test_tenants_that_do_not_come_back_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schedulers.counters.SPARE", 8)
+    found = Tenants()
+    for visit in range(300):
+        found.ask(f"tenant {visit}", prompt=3, answer=1)
+        found.step()
+    counters = found.strategy._inner._counters
+    assert len(counters._lift) < 60
+    assert len(counters._heap) < 60

@@ -228,7 +228,7 @@ def test_whoever_looks_in_learns_that_fcfs_stands_in() -> None:
     DecodeLoop(core, make_toy(core), script).run()
     [seen] = script.answers
     assert isinstance(seen, Inspected)
-    assert seen.scheduler == SchedulerState("fcfs", {}, 3, "under test")
+    assert seen.scheduler == SchedulerState("fcfs", {"eviction": "recompute"}, 3, "under test")
 
 
 def test_a_flag_is_up_while_a_strategy_plans_and_not_for_who_stands_in() -> None:

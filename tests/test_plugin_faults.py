@@ -40,6 +40,20 @@ class Raises(Counting):
         raise ZeroDivisionError("in a plug-in")
 
 
+class Panic(BaseException):
+    """What libraries raise that are written in Rust."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("not even this works")
+
+
+class Panics(Counting):
+    """Whatever it is asked, past any `except Exception`."""
+
+    def answer(self, snap: Snapshot) -> Plan:
+        raise Panic("in a plug-in")
+
+
 class Illegal(Counting):
     """Far over the budget."""
 
@@ -98,7 +112,7 @@ def faults(wire: Wire) -> float:
     return wire.gauge("plan_faults_total")
 
 
-@pytest.mark.parametrize("bad", [Raises, Illegal, NoPlanAtAll, Late])
+@pytest.mark.parametrize("bad", [Raises, Panics, Illegal, NoPlanAtAll, Late])
 async def test_after_three_bad_plans_in_a_row_fcfs_serves_the_same_answer(
     bad: type[Counting],
 ) -> None:

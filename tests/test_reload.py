@@ -22,7 +22,8 @@ class Operator:
         self.config: Settings | Exception = Settings()
         self.exchanged: list[tuple[str, dict[str, Any]]] = []
         self.refusal: Exception = Rejected("scheduler 'bad' is unknown")
-        self.reload = Reload(Settings(), self._reread, self._exchange)
+        self.planning: tuple[str, dict[str, Any]] = ("fcfs", {})
+        self.reload = Reload(Settings(), self._reread, self._exchange, lambda: self.planning)
 
     def _reread(self) -> Settings:
         if isinstance(self.config, Exception):
@@ -32,7 +33,8 @@ class Operator:
     async def _exchange(self, name: str, options: dict[str, Any]) -> None:
         if name == "bad":
             raise self.refusal
-        self.exchanged.append((name, options))
+        self.planning = name, options
+        self.exchanged.append(self.planning)
 
     async def edits(self, **groups: dict[str, Any]) -> Sequence[Any]:
         self.config = Settings(**groups)
@@ -52,6 +54,14 @@ async def test_a_scheduler_group_that_changed_is_exchanged_once() -> None:
     assert operator.exchanged == [("priority", {"age_s": 3.0})]
     await operator.edits()
     assert operator.exchanged[1:] == [("fcfs", {})]
+
+
+async def test_what_another_put_in_place_gives_way_to_the_configuration() -> None:
+    """By an admin call, say, or FCFS that stands in for a strategy that failed."""
+    operator = Operator()
+    operator.planning = ("fair", {})
+    await operator.reloads()
+    assert operator.exchanged == [("fcfs", {})]
 
 
 async def test_a_configuration_that_did_not_change_exchanges_nothing() -> None:

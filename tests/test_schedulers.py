@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from schedulers.check import violations
@@ -85,7 +86,13 @@ def test_a_legal_plan_has_no_violations() -> None:
         (Plan({0: 2}), "1 pending"),
         (Plan({0: 1.0}), "no int"),
         (Plan({0: 1}, {1: "recompute"}), "Eviction"),
+        (Plan({0: 1}, {1: Eviction("swap", Cause.PAGES)}), "Eviction"),
+        (Plan({0: 1}, {1: Eviction(Mode.SWAP, "pages")}), "Eviction"),
+        (Plan({0: 1}, {1: replace(EVICTION, swap_s=np.float64(1.0))}), "Eviction"),
+        (Plan({0: 1}, {1: replace(EVICTION, recompute_s="1")}), "Eviction"),
         (Plan({0: 1}, {}, {2: 1.0}), "Refusal"),
+        (Plan({0: 1}, {}, {2: Refusal(None)}), "Refusal"),
+        (Plan({0: 1}, {}, {2: Refusal(np.float32(1.0))}), "Refusal"),
         (Plan({0: 0}), "1 pending"),
         (Plan({2: 4}), "3 pending"),
         (Plan({0: 1}, {0: EVICTION}), "both computes and is evicted"),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bench.conformance import draws, questions
 from bench.conformance.breach import Breach
-from bench.conformance.planning_cost import plan_costs
+from bench.conformance.planning_cost import NotTimed, plan_costs
 from bench.conformance.questions import Make
 from bench.conformance.search import search
 from bench.conformance.verdict import Report, Verdict, in_order
@@ -150,4 +150,4 @@ def _add(verdicts: dict[Promise, Verdict], promise: Promise, tried: int, why: st
     verdicts[promise] = Verdict(promise, None if why else True, tried, why)
 
 
-__all__ = ["Effort", "check", "plan_costs"]
+__all__ = ["Effort", "NotTimed", "check", "plan_costs"]

@@ -40,12 +40,14 @@ class PlanCost:
 
 @dataclass(slots=True)
 class Report:
-    """All of one strategy."""
+    """All of one strategy. `not_timed` says why there are no `costs`, where a plan failed
+    while it was timed."""
 
     name: str
     options: dict[str, Any]
     verdicts: list[Verdict] = field(default_factory=list)
     costs: list[PlanCost] = field(default_factory=list)
+    not_timed: str = ""
 
     @property
     def broken(self) -> list[Verdict]:
@@ -60,6 +62,7 @@ class Report:
             "held": not self.broken,
             "promises": list(map(_promise, self.verdicts)),
             "plan_cost": list(map(_cost, self.costs)),
+            "not_timed": self.not_timed,
         }
 
 

@@ -100,7 +100,7 @@ class Witness:
         except Overlong:
             why = f"plan() had not returned after {PATIENCE_S:.0f} s"
             raise self._breach(snap, Promise.PROGRESS, why) from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             why = f"plan() raised {error!r} ({frame.name}, {frame.filename}:{frame.lineno})"
             raise self._breach(snap, Promise.LEGAL, why) from error

@@ -1,12 +1,11 @@
 """What a service counted during a run."""
 
 import asyncio
-import urllib.request
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.scrape import TIMEOUT_S, ScrapeError
+from bench.scrape import ScrapeError, fetch
 
 NAMES = ("preemptions", "recomputed_tokens", "swapped_pages", "plan_faults", "steps", "rows")
 
@@ -41,12 +40,6 @@ def counted(exposition: str) -> Counted:
 async def counters(url: str) -> Counted:
     """Ask a service for them. Raises ScrapeError."""
     try:
-        return counted(await asyncio.to_thread(_fetch, url))
+        return counted(await asyncio.to_thread(fetch, url))
     except OSError as error:
         raise ScrapeError(f"{url}: {error}") from error
-
-
-def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-        text: str = response.read().decode()
-    return text

@@ -18,7 +18,7 @@ class Memory:
     """Answers are long beside prompts, so what was admitted outgrows the pool."""
 
     name: ClassVar[str] = "memory"
-    title: ClassVar[str] = "swapping beside recomputing, four times the load the pool holds"
+    title: ClassVar[str] = "swapping beside recomputing, arriving at four times the capacity"
     mix: ClassVar[Mix] = Mix(prompt=(30, 100), output=(40, 64))
     variants: ClassVar[Sequence[Variant]] = (
         Variant("swap", ("scheduler.name=swap",)),

@@ -43,7 +43,8 @@ class StepModel:
     decode row's context, a pair (see `Work`), a page moved.
 
     `weights_s` is the time to read the weights once: arithmetic on tokens hides behind it, up
-    to that time. 0 where none does (as fitted on a CPU).
+    to that time. 0 where none does (as fitted on a CPU). `link_token_s` is what devices send
+    each other of a token, which hides behind nothing.
     """
 
     fixed_s: float
@@ -53,6 +54,7 @@ class StepModel:
     pair_s: float
     page_s: float
     weights_s: float = 0.0
+    link_token_s: float = 0.0
 
     def seconds(self, work: Work) -> float:
         """How long a step takes; one that only moves pages has no fixed cost."""
@@ -61,7 +63,9 @@ class StepModel:
             return moving_s
         arithmetic_s = work.prefill_tokens * self.token_s + work.rows * self.row_s
         attention_s = work.context_tokens * self.context_token_s + work.pairs * self.pair_s
-        return self.fixed_s + max(self.weights_s, arithmetic_s) + attention_s + moving_s
+        sent_s = (work.prefill_tokens + work.rows) * self.link_token_s
+        computing_s = max(self.weights_s, arithmetic_s) + attention_s
+        return self.fixed_s + computing_s + sent_s + moving_s
 
     def alone_s(self, prompt_tokens: int, output_tokens: int) -> float:
         """How long a request takes that has the engine to itself, its prompt in one step."""

@@ -3,14 +3,15 @@
 With n GPUs, each of bandwidth B and dense bf16 rate F, a model of P parameters in bf16, L
 layers, H query heads, K key heads and head size D, and the shares of the peaks below:
 
-- weights_s = 2 P / (n B), every step reads all of them;
+- weights_s = 2 P / (n B), every step reads all of them (the input embedding too, though a
+  few rows of it would do: 6 % too much for the 8B model);
 - token_s = row_s = 2 P / (n F), a multiplication and an addition a parameter, which hide
   behind `weights_s` until a step has some hundred tokens;
 - context_token_s = 2 L K D * 2 bytes / (n B), keys and values that a decode row reads;
 - pair_s = 4 L H D / (n F), the score and the weighted sum of a prefill token with one before;
 - page_s = bytes of a page / (n * PCIe), each GPU moves its own heads;
 - fixed_s: launching, sampling and planning; on several GPUs two all-reduces a layer on top,
-  whose bytes also count into token_s (a ring moves 2 (n - 1) / n of them).
+  whose bytes are link_token_s (a ring moves 2 (n - 1) / n of them).
 
 Pages are what the share of memory in use leaves beside weights and activations.
 
@@ -108,7 +109,7 @@ def roofline(gpu: GPU, model: Decoder, count: int) -> StepModel:
     width = model.heads * model.head_size
     reduces = 2 * model.layers if count > 1 else 0
     reduce_bytes = reduces * width * BF16_BYTES * 2 * (count - 1) / count
-    token_s = 2 * model.parameters / flops + reduce_bytes / (gpu.nvlink * LINK_SHARE)
+    token_s = 2 * model.parameters / flops
     return StepModel(
         fixed_s=STEP_S + reduces * ALL_REDUCE_S,
         token_s=token_s,
@@ -117,4 +118,5 @@ def roofline(gpu: GPU, model: Decoder, count: int) -> StepModel:
         pair_s=4 * model.layers * width / flops,
         page_s=PAGE_SIZE * model.token_bytes / (count * gpu.pcie * LINK_SHARE),
         weights_s=model.weight_bytes / bandwidth,
+        link_token_s=reduce_bytes / (gpu.nvlink * LINK_SHARE),
     )

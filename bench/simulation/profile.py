@@ -1,11 +1,14 @@
 """A machine with a model on it, as the simulator knows it: step costs, pools and limits."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from bench.simulation.costs import StepModel
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class BadProfile(ValueError):
@@ -21,13 +24,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Literal["measured", "modelled"]
     note: str
     costs: StepModel
-    device_pages: int
-    host_pages: int
-    page_size: int
-    max_rows: int
-    max_step_tokens: int
-    context_tokens: int
-    watermark_pages: int = 2
+    device_pages: Positive
+    host_pages: Natural
+    page_size: Positive
+    max_rows: Positive
+    max_step_tokens: Positive
+    context_tokens: Positive
+    watermark_pages: Natural = 2
     target_gap_s: float | None = None
 
 

@@ -128,6 +128,14 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(PATH))
     except OSError as error:
         raise KernelsMissing(f"the C++ extension does not load: {error}") from error
+    try:
+        _declare(library)
+    except AttributeError as error:
+        raise KernelsMissing(f"the C++ extension is of another version: {error}") from error
+    return library
+
+
+def _declare(library: ctypes.CDLL) -> None:
     library.walkway_level.restype = c_char_p
     library.walkway_set_level.argtypes = (c_int,)
     library.walkway_tiles.argtypes = (POINTER(Attend), *[c_int] * 5)
@@ -140,7 +148,6 @@ def load() -> ctypes.CDLL:
     for name in ("rms_norm", "add_rms_norm", "silu_and_mul", "argmax"):
         kernel = getattr(library, f"walkway_{name}")
         kernel.argtypes, kernel.restype = (POINTER(Rows),), None
-    return library
 
 
 def level() -> str:

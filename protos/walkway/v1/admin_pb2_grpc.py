@@ -70,7 +70,8 @@ class AdminServiceServicer:
 
     def SetScheduler(self, request, context):
         """Exchange it between two steps; no stream is dropped. INVALID_ARGUMENT for a name that is
-        not found or options it does not take. Holds until the next exchange, over restarts of
+        not found or options it does not take, DEADLINE_EXCEEDED when the engine is busy: the
+        exchange may still come. Holds until the next exchange, over restarts of
         the engine, not of the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -85,7 +86,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamStatistics(self, request, context):
-        """Statistics, now and then every `interval`, until the caller leaves.
+        """Statistics, now and then every `interval`, until the caller leaves or the server drains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
