@@ -37,6 +37,7 @@ class Promise(Enum):
     """What the conformance kit holds a strategy to.
 
     The first four are asked of every strategy, the others of those that declare them.
+    ARCHITECTURE.md says what exactly is asked.
     """
 
     LEGAL = "legal"

@@ -14,7 +14,7 @@ from tests.wire import Wire, serving
 
 CLIENTS = 64
 DICE = Random(5)
-LENGTHS = [DICE.choice((1, 3, 8, 16, 24)) for _ in range(CLIENTS)]
+LENGTHS = [DICE.choice((1, 2, 6, 12, 20)) for _ in range(CLIENTS)]
 PROMPTS = [[DICE.randrange(49152) for _ in range(DICE.randint(1, 60))] for _ in LENGTHS]
 LEAVERS = set(DICE.sample(range(CLIENTS), CLIENTS // 3))
 
