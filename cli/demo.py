@@ -33,7 +33,8 @@ def run_demo(model: str, prompt: str, max_tokens: int) -> int:
     """Exit code: 0 when an answer came."""
     console = Console(stderr=True, highlight=False)
     target = ""
-    signal.signal(signal.SIGTERM, _leave)  # else the service would be left behind
+    for number in (signal.SIGTERM, signal.SIGALRM):  # else the service would be left behind
+        signal.signal(number, _leave)
     try:
         _fetch(model)
         with tempfile.TemporaryDirectory() as folder:
@@ -49,10 +50,13 @@ def run_demo(model: str, prompt: str, max_tokens: int) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        signal.alarm(0)
     return 0
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
+    signal.alarm(1)  # an interrupt that hits a destructor is swallowed: then once more
     raise KeyboardInterrupt
 
 
@@ -86,6 +90,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
             console.print(f"serving at {target} after {started_s:.1f} s", style="dim")
             yield target
         finally:
+            signal.alarm(0)
             _stop(process)
 
 
