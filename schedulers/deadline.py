@@ -37,10 +37,11 @@ class Deadline:
     due. An idle engine tries one that is hopeless by estimate alone: with nothing computed
     an estimate that was wrong would stay so.
 
-    The estimate is a lower bound: computing what the cache does not have of the prompt,
-    which gives the first token, then a step for each token up to `min_tokens`. It assumes no
-    queueing. A request without a deadline is never refused; it is due `patience_s` after it
-    arrived, so whoever arrives later than that goes behind it unless overdue already.
+    The estimate: computing what the cache does not have of the prompt, which gives the first
+    token, then a step for each token up to `min_tokens`, as long as a step takes with those
+    that run now. It assumes no queueing, and nothing of `max_tokens`. A request without a
+    deadline is never refused; it is due `patience_s` after it arrived, so whoever arrives
+    later than that goes behind it unless overdue already.
     """
 
     Options: ClassVar[type[DeadlineOptions]] = DeadlineOptions
@@ -123,6 +124,7 @@ def _refuse(snap: Snapshot, draft: Draft, view: RequestView) -> None:
 
 
 def _rest_s(snap: Snapshot, view: RequestView) -> float:
-    """Least time from the next token to the whole answer."""
+    """From the next token to the least whole answer, at the pace of those that run now."""
     steps = max(0, view.min_tokens - view.output_tokens - 1)
-    return steps * (snap.costs.step_s + snap.costs.row_s)
+    rows = len(snap.running) + (view.id not in snap.running)
+    return steps * (snap.costs.step_s + rows * snap.costs.row_s)

@@ -70,6 +70,16 @@ def test_the_least_counts_the_prompt_and_min_tokens_but_never_max_tokens(
     assert bool(found.plan.refuse) == refused
 
 
+@pytest.mark.parametrize(("due_s", "refused"), [(16.0, False), (15.9, True)])
+def test_steps_take_as_long_as_with_those_that_run_now(due_s: float, refused: bool) -> None:
+    """Estimated as if alone, requests were admitted under load that ended late: fewer made
+    it than under `fcfs`."""
+    found = scene(rows=4)
+    found.step(request(0), request(1))
+    found.step(request(2, due_s, tokens=10, min_tokens=3, max_tokens=30))
+    assert bool(found.plan.refuse) == refused
+
+
 def test_what_the_cache_has_of_a_prompt_costs_nothing() -> None:
     found = scene()
     found.step(request(0, prompt=[7] * 10, max_tokens=1))
