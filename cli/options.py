@@ -1,9 +1,9 @@
 """Reads a scheduler's options from the command line."""
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
+from service.config import read_value
 from service.strategy import BadOptions
 
 
@@ -14,12 +14,5 @@ def read_options(assignments: Sequence[str]) -> dict[str, Any]:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
             raise BadOptions(f"{assignment!r} is not of the form option=value")
-        options[name.strip()] = _value(value.strip())
+        options[name.strip()] = read_value(value.strip())
     return options
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

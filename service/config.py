@@ -88,11 +88,11 @@ def _tree(assignments: Sequence[str]) -> dict[str, Any]:
             place = place.setdefault(group, {})
             if not isinstance(place, dict):
                 raise ConfigError(f"{assignment!r}: {group} has been given a value before")
-        place[field] = _value(value.strip())
+        place[field] = read_value(value.strip())
     return tree
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
     """As TOML has it; anything else is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
