@@ -5,6 +5,8 @@ import signal
 import sys
 from contextlib import AsyncExitStack
 
+import structlog
+
 from models.tokenizer import Tokenizer, load_tokenizer
 from models.toy import ToyTokenizer
 from service.build import build
@@ -14,6 +16,8 @@ from service.logs import configure_logs
 from service.reload import Reload, Reread
 from service.settings import Settings
 from service.supervisor import EngineLost
+
+log = structlog.get_logger()
 
 
 async def serve(settings: Settings, build: Build, load: LoadTokenizer, reread: Reread) -> None:
@@ -60,4 +64,9 @@ def main(settings: Settings, reread: Reread) -> int:
 
 def tokenizer_of(source: str) -> Tokenizer:
     """The tokenizer of the setting `model.source`. Raises ModelError."""
-    return ToyTokenizer() if source == "toy" else load_tokenizer(source)
+    if source == "toy":
+        return ToyTokenizer()
+    tokenizer = load_tokenizer(source)
+    if tokenizer.corrects_template:
+        log.warning("chat_template_begins_twice", model=source, mended=True)
+    return tokenizer

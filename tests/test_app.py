@@ -11,14 +11,17 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from cli.serve import serve
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
+from service.app import tokenizer_of
 from service.config import ConfigError, load_settings
 from service.healthcheck import address
 from service.healthcheck import main as check_health
@@ -364,3 +367,13 @@ def test_the_demo_leaves_no_service_behind(number: signal.Signals | None) -> Non
     host, port = target.split(":")
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0
+
+
+def test_a_template_that_begins_twice_is_told_at_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = SimpleNamespace(corrects_template=True)
+    monkeypatch.setattr("service.app.load_tokenizer", lambda source: found)
+    with capture_logs() as logs:
+        assert tokenizer_of("some/model") is found
+    assert [line["event"] for line in logs] == ["chat_template_begins_twice"]
