@@ -2,20 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PY_DIRS := protos service schedulers memory models bench cli
+FLASHINFER := flashinfer-python apache-tvm-ffi filelock nvidia-ml-py packaging requests tqdm
 PROTO := protos/walkway/v1/inference.proto protos/walkway/v1/admin.proto
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO)
 
-.PHONY: help env check test demo serve protos bench image clean
+.PHONY: help env check test demo serve protos bench image image-gpu clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 env: .venv/.installed  ## .venv with everything installed
 
 .venv/.installed: pyproject.toml setup.py constraints.txt $(wildcard memory/kernels/native/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,bench]"
+	touch $@
+
+# The tests import FlashInfer without its CUDA packages, which are 250 MB.
+.venv/.flashinfer: .venv/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps --no-compile $(FLASHINFER)
 	touch $@
 
 check: env  ## lint, types, import rules, protos
@@ -27,7 +33,7 @@ check: env  ## lint, types, import rules, protos
 	rm -rf build/protos && mkdir -p build/protos && $(call PROTOC,build/protos)
 	diff -r -x '*.proto' -x '__init__.py' -x '__pycache__' build/protos/protos/walkway/v1 protos/walkway/v1
 
-test: env  ## all tests
+test: env .venv/.flashinfer  ## all tests
 	$(BIN)/pytest
 
 demo: env  ## fetch the default model, serve it, stream an answer
@@ -44,6 +50,9 @@ bench: env  ## measure the service (see bench/compare.py --help)
 
 image: ## build the container image
 	docker build -t walkway .
+
+image-gpu: ## build the container image for GPUs (see Dockerfile for its arguments)
+	docker build --target gpu -t walkway:gpu $(ARGS) .
 
 clean:  ## forget the environment
 	rm -rf .venv build *.egg-info

@@ -1,6 +1,7 @@
 """Which attention backend runs here, and why."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from memory.attention.cpu import CpuAttention, unsupported
@@ -9,31 +10,64 @@ from memory.attention.reference import ReferenceAttention
 from memory.kernels.library import KernelsMissing, level, load
 from memory.kernels.ops import WIDTH_MULTIPLE
 
+Requested = Literal["auto", "reference", "cpu", "flashinfer"]
+
+
+ROWS_MULTIPLE = 8
+"""Of the sizes of FlashInfer's graphs: without a last one above the rows, full steps would
+not be replayed."""
+
 
 class BackendUnavailable(Exception):
     """The backend that was asked for cannot run here; the message is one line."""
 
 
+@dataclass(frozen=True, slots=True)
+class MostRows:
+    """What CUDA graphs need memory for: rows of a step, and the pages of each."""
+
+    rows: int = 256
+    pages_per_row: int | None = None
+
+
 def choose(
-    requested: Literal["auto", "reference", "cpu"], spec: KVSpec, widths: Sequence[int] = ()
+    requested: Requested,
+    spec: KVSpec,
+    widths: Sequence[int] = (),
+    most: MostRows = MostRows(),
 ) -> tuple[AttentionBackend, str]:
-    """The backend and the reason, for logs and `GetModelInfo`. `auto` takes `cpu` where its
-    kernels were built and know the model's shape, else `reference`; `widths` are those of
-    the rows that the backend's layer kernels get (hidden, intermediate). Raises
-    BackendUnavailable where `cpu` was asked for and cannot be had."""
+    """The backend and the reason, for logs and `GetModelInfo`. `auto` takes `flashinfer` on
+    a GPU and `cpu` elsewhere, where these are installed and know the model's shape, else
+    `reference`; `widths` are those of the rows that the backend's layer kernels get (hidden,
+    intermediate). Raises BackendUnavailable where the one that was asked for cannot be had."""
     if requested == "reference":
         return ReferenceAttention(spec), "requested"
-    reason = _obstacle(spec, widths)
-    if requested == "cpu":
-        if reason is not None:
-            raise BackendUnavailable(f"attention.backend = cpu: {reason}")
-        return CpuAttention(spec), f"requested, {level()} kernels"
-    if reason is not None:
+    name = requested
+    if requested == "auto":
+        name = "cpu" if spec.device == "cpu" else "flashinfer"
+    reason = _cpu_obstacle(spec, widths) if name == "cpu" else _flashinfer_obstacle(spec)
+    if reason is None:
+        backend, kernels = _made(name, spec, most)
+        return backend, f"auto: {kernels}" if requested == "auto" else f"requested: {kernels}"
+    if requested == "auto":
         return ReferenceAttention(spec), f"auto: {reason}"
-    return CpuAttention(spec), f"auto: the C++ kernels are built, {level()}"
+    raise BackendUnavailable(f"attention.backend = {name}: {reason}")
 
 
-def _obstacle(spec: KVSpec, widths: Sequence[int]) -> str | None:
+def _made(name: str, spec: KVSpec, most: MostRows) -> tuple[AttentionBackend, str]:
+    if name == "cpu":
+        return CpuAttention(spec), f"the C++ kernels are built, {level()}"
+    # Imported where it is used: the package takes seconds, and a CPU does without.
+    from memory.attention.flashinfer import FlashInferAttention
+
+    rows = -(-most.rows // ROWS_MULTIPLE) * ROWS_MULTIPLE
+    backend = FlashInferAttention(spec, max_rows=rows, max_pages_per_row=most.pages_per_row)
+    return backend, "flashinfer is installed, fa2 kernels"
+
+
+def _cpu_obstacle(spec: KVSpec, widths: Sequence[int]) -> str | None:
+    if spec.device != "cpu":
+        return unsupported(spec)
     try:
         load()
     except KernelsMissing as error:
@@ -42,3 +76,14 @@ def _obstacle(spec: KVSpec, widths: Sequence[int]) -> str | None:
         if width % WIDTH_MULTIPLE:
             return f"layer width {width} is not a multiple of {WIDTH_MULTIPLE}"
     return unsupported(spec)
+
+
+def _flashinfer_obstacle(spec: KVSpec) -> str | None:
+    if spec.device == "cpu":
+        return "it needs a GPU, and the model is on the CPU"
+    try:
+        from memory.attention.flashinfer import unsupported as unsupported_by_flashinfer
+    except (ImportError, OSError, RuntimeError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return f"flashinfer cannot be imported: {lines[0]} (pip install 'walkway[gpu]')"
+    return unsupported_by_flashinfer(spec)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from memory.attention.copies import copy_pages
+from memory.attention.copies import BlockingCopies
 from memory.attention.interface import KVSpec, Rotation, StepMeta
 from memory.kernels.library import Attend, Pool, Rope, load
 from memory.kernels.ops import DTYPES, NativeOps, expect
@@ -26,6 +26,8 @@ TILE_ROWS = 32
 
 def unsupported(spec: KVSpec) -> str | None:
     """Why the kernels cannot serve this model, if so."""
+    if spec.device != "cpu":
+        return f"the C++ kernels run on a CPU, not on {spec.device}"
     if spec.dtype not in DTYPES:
         return f"the C++ kernels have no {spec.dtype}"
     if spec.head_dim % 8 or not 0 < spec.head_dim <= MAX_HEAD_DIM:
@@ -38,6 +40,7 @@ class CpuAttention:
     as torch uses."""
 
     name = "cpu"
+    capture_sizes: Sequence[int] = ()
 
     def __init__(self, spec: KVSpec) -> None:
         reason = unsupported(spec)
@@ -66,8 +69,9 @@ class CpuAttention:
         return self._pool
 
     def alloc_host(self, num_pages: int) -> Tensor:
-        self._host = self._pages(num_pages)
-        return self._host
+        host = self._pages(num_pages)
+        self._copies = BlockingCopies(self._pool, host)
+        return host
 
     def plan(self, meta: StepMeta) -> None:
         """ValueError for a page table that is too short or leaves the pool."""
@@ -117,10 +121,16 @@ class CpuAttention:
         self._library.walkway_attend(ctypes.byref(a))
 
     def copy_out(self, pairs: Sequence[tuple[int, int]]) -> None:
-        copy_pages(self._pool, self._host, pairs)
+        self._copies.copy_out(pairs)
 
     def copy_in(self, pairs: Sequence[tuple[int, int]]) -> None:
-        copy_pages(self._host, self._pool, pairs)
+        self._copies.copy_in(pairs)
+
+    def take_copy_s(self) -> float:
+        return self._copies.take_copy_s()
+
+    def fence(self) -> None:
+        """Nothing runs beside the host."""
 
     def _pages(self, num_pages: int) -> Tensor:
         s = self.spec

@@ -22,6 +22,7 @@ class KVSpec:
     head_dim: int
     page_size: int = 16
     dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     @property
     def page_bytes(self) -> int:
@@ -32,11 +33,14 @@ class KVSpec:
 
 @dataclass(slots=True)
 class StepMeta:
-    """A step's rows, decode rows (one token) first. All int32 on the host but `slots`.
+    """A step's rows, decode rows (one token) first. All on the host, int32 but `slots`.
 
     `qo_indptr` [rows + 1] in tokens, `kv_indptr` [rows + 1] in pages, `kv_indices`
     [kv_indptr[-1]] page ids, `last_page_len` [rows] in 1..page_size, `kv_lens` [rows] with
     this step's tokens, `slots` int64 [tokens]: page * page_size + offset of each new token.
+
+    With `graph_rows` the step is `num_decodes` decode rows, padded to so many with rows of
+    one token on page 0, for a graph that was captured with as many.
     """
 
     qo_indptr: Tensor
@@ -46,6 +50,7 @@ class StepMeta:
     kv_lens: Tensor
     slots: Tensor
     num_decodes: int
+    graph_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,15 @@ class AttentionBackend(Protocol):
     def ops(self) -> LayerOps:
         """The layer kernels that go with it."""
 
+    @property
+    def capture_sizes(self) -> Sequence[int]:
+        """Ascending: how many rows a graph of decode rows may have. Empty: no graphs."""
+
     def alloc_pool(self, num_pages: int) -> Tensor:
         """Allocate and own the device pool, zero-filled."""
 
     def alloc_host(self, num_pages: int) -> Tensor:
-        """Allocate host pages of the same shape for swapping."""
+        """Allocate host pages of the same shape for swapping, once the pool is there."""
 
     def plan(self, meta: StepMeta) -> None:
         """Once a step, before any layer; never syncs the device."""
@@ -100,3 +109,9 @@ class AttentionBackend(Protocol):
 
     def copy_in(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy host pages to device pages; ordered before later reads."""
+
+    def take_copy_s(self) -> float:
+        """Seconds of the copies that are done and were not told before."""
+
+    def fence(self) -> None:
+        """Wait until all copies are done and the host may reuse what it gave to `plan`."""

@@ -1,5 +1,5 @@
 """Paged attention in plain torch: gather the pages, then SDPA in float32. The oracle, and
-what runs where the C++ kernels were not built."""
+what runs where neither FlashInfer nor the C++ kernels can."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from memory.attention.copies import copy_pages
+from memory.attention.copies import BlockingCopies
 from memory.attention.interface import KVSpec, Rotation, StepMeta
 from memory.kernels.torch_ops import TorchOps, normed, rotated
 
@@ -17,34 +17,38 @@ GATHERED = 32768
 
 
 class ReferenceAttention:
-    """`AttentionBackend` in torch; a pool is [pages, layers, 2, page_size, kv_heads,
-    head_dim]. Grouped query heads are folded into query rows, because `enable_gqa` is four
-    times slower on a CPU."""
+    """`AttentionBackend` in torch, on any device; a pool is [pages, layers, 2, page_size,
+    kv_heads, head_dim]. Grouped query heads are folded into query rows, because `enable_gqa`
+    is four times slower on a CPU."""
 
     name = "reference"
+    capture_sizes: Sequence[int] = ()
 
     def __init__(self, spec: KVSpec) -> None:
         self.spec = spec
         self.ops = TorchOps()
 
     def alloc_pool(self, num_pages: int) -> Tensor:
-        self._pool = self._pages(num_pages)
+        self._pool = self._pages(num_pages, self.spec.device)
         return self._pool
 
     def alloc_host(self, num_pages: int) -> Tensor:
-        self._host = self._pages(num_pages)
-        return self._host
+        host = self._pages(num_pages, "cpu")
+        self._copies = BlockingCopies(self._pool, host)
+        return host
 
     def plan(self, meta: StepMeta) -> None:
-        self._meta = meta
-        lens = meta.kv_lens.tolist()
-        starts = meta.kv_indptr.tolist()
-        self._lens: list[int] = lens
-        self._tables = [meta.kv_indices[start:end].long() for start, end in pairwise(starts)]
+        device, starts = self.spec.device, meta.kv_indptr.tolist()
+        lens: list[int] = meta.kv_lens.tolist()
+        self._lens, self._bounds = lens, meta.qo_indptr.tolist()
+        pages = meta.kv_indices.to(device).long()
+        self._slots = meta.slots.to(device)
+        self._tables = [pages[start:end] for start, end in pairwise(starts)]
+        self._num_decodes = meta.num_decodes
         self._groups = list(_groups(lens[: meta.num_decodes]))
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
-        slots, page_size = self._meta.slots, self.spec.page_size
+        slots, page_size = self._slots, self.spec.page_size
         page, offset = slots // page_size, slots % page_size
         self._pool[page, layer, 0, offset] = k
         self._pool[page, layer, 1, offset] = v
@@ -65,29 +69,34 @@ class ReferenceAttention:
     def run(self, layer: int, q: Tensor, out: Tensor) -> None:
         for rows in self._groups:
             out[rows] = self._attend_rows(layer, q, rows)
-        bounds = self._meta.qo_indptr.tolist()
-        for row in range(self._meta.num_decodes, len(self._lens)):
-            start, end = bounds[row], bounds[row + 1]
+        for row in range(self._num_decodes, len(self._lens)):
+            start, end = self._bounds[row], self._bounds[row + 1]
             out[start:end] = self._attend_row(layer, q[start:end], row)
 
     def copy_out(self, pairs: Sequence[tuple[int, int]]) -> None:
-        copy_pages(self._pool, self._host, pairs)
+        self._copies.copy_out(pairs)
 
     def copy_in(self, pairs: Sequence[tuple[int, int]]) -> None:
-        copy_pages(self._host, self._pool, pairs)
+        self._copies.copy_in(pairs)
 
-    def _pages(self, num_pages: int) -> Tensor:
+    def take_copy_s(self) -> float:
+        return self._copies.take_copy_s()
+
+    def fence(self) -> None:
+        """Copies block, and what `plan` gets is copied or kept."""
+
+    def _pages(self, num_pages: int, device: str) -> Tensor:
         s = self.spec
         shape = (num_pages, s.num_layers, 2, s.page_size, s.num_kv_heads, s.head_dim)
-        return torch.zeros(shape, dtype=s.dtype)
+        return torch.zeros(shape, dtype=s.dtype, device=device)
 
     def _attend_rows(self, layer: int, q: Tensor, rows: list[int]) -> Tensor:
         """Decode rows at once, padded to the longest."""
-        lens = torch.tensor([self._lens[row] for row in rows])
+        lens = torch.tensor([self._lens[row] for row in rows], device=q.device)
         tables = [self._tables[row] for row in rows]
         table = torch.nn.utils.rnn.pad_sequence(tables, batch_first=True)
         k, v = self._gather(layer, table, lens)
-        seen = torch.arange(k.shape[2]) < lens[:, None]
+        seen = torch.arange(k.shape[2], device=q.device) < lens[:, None]
         heads, dim = self.spec.num_kv_heads, self.spec.head_dim
         folded = q[rows].view(len(rows), heads, -1, dim).float()
         out = scaled_dot_product_attention(folded, k, v, attn_mask=seen[:, None, None])
@@ -96,9 +105,10 @@ class ReferenceAttention:
     def _attend_row(self, layer: int, q: Tensor, row: int) -> Tensor:
         """All tokens of one row, each up to its own position."""
         length, tokens = self._lens[row], len(q)
-        k, v = self._gather(layer, self._tables[row][None], torch.tensor([length]))
-        positions = torch.arange(length - tokens, length)
-        seen = torch.arange(k.shape[2]) <= positions[:, None]
+        whole = torch.tensor([length], device=q.device)
+        k, v = self._gather(layer, self._tables[row][None], whole)
+        positions = torch.arange(length - tokens, length, device=q.device)
+        seen = torch.arange(k.shape[2], device=q.device) <= positions[:, None]
         heads, dim = self.spec.num_kv_heads, self.spec.head_dim
         folded = q.view(tokens, heads, -1, dim).transpose(0, 1).flatten(1, 2).float()
         mask = seen.repeat_interleave(folded.shape[1] // tokens, dim=0)
@@ -109,7 +119,8 @@ class ReferenceAttention:
         """float32 keys and values [rows, kv_heads, positions, head_dim]; 0 past a row's end,
         where a page may hold anything."""
         k, v = (self._pool[table, layer, i].flatten(1, 2).float() for i in (0, 1))
-        unused = (torch.arange(k.shape[1]) >= lens[:, None])[:, :, None, None]
+        places = torch.arange(k.shape[1], device=k.device)
+        unused = (places >= lens[:, None])[:, :, None, None]
         k, v = k.masked_fill_(unused, 0.0), v.masked_fill_(unused, 0.0)
         return k.transpose(1, 2), v.transpose(1, 2)
 
