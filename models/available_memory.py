@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import torch
+
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 
@@ -31,3 +33,11 @@ def _container_bytes(cgroup: Path) -> int | None:
     fields = dict(line.split(" ", 1) for line in stat)
     # File pages that were read once (a model's, say) are given up when memory is short.
     return int(limit) - used + int(fields.get("inactive_file", 0))
+
+
+def free_device_bytes(device: str) -> int:
+    """What nobody holds of a GPU's memory, this process's own reserve counted as held, once
+    all that it was given to do is done."""
+    torch.cuda.synchronize(device)
+    free, _ = torch.cuda.mem_get_info(device)
+    return free

@@ -4,11 +4,15 @@ The core decides rows; a runner turns them into tensors, writes keys and values 
 pages, runs the layers and samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
 RequestId = NewType("RequestId", int)
+
+IN_FLIGHT = -1
+"""In a row's tokens and output: the token that the request draws in the step started just
+before, which has not returned. It can only be the last of either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class RowResult:
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """Results by request, and where the time went (seconds); `copy_s` for all the pages that
-    were swapped, which `model_s` does not count."""
+    were swapped, which `model_s` does not count, and which it may run beside."""
 
     rows: Mapping[RequestId, RowResult]
     model_s: float = 0.0
@@ -104,3 +108,15 @@ class Runner(Protocol):
     """Executes steps, one at a time. Whatever it raises ends the step's own rows."""
 
     def step(self, batch: StepBatch) -> StepResult: ...
+
+
+Landing = Callable[[], StepResult]
+"""Waits for a step that was started, and returns or raises what became of it."""
+
+
+class AheadRunner(Runner, Protocol):
+    """One that can start a step while the step before is still computed. Steps run in the
+    order in which they were started, and are landed in it. What a batch holds is read before
+    `start` returns; tokens that are `IN_FLIGHT` are those drawn by the step before."""
+
+    def start(self, batch: StepBatch) -> Landing: ...

@@ -5,6 +5,7 @@ twice that in our own kernel; and a row's result does not depend on the rows bes
 (`models.invariance` checks that at start).
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -39,7 +40,7 @@ class Linear:
     """x [rows, in_features] -> [rows, out_features], in x's dtype: x @ weight.T + bias.
 
     More than `max_rows` rows are computed in blocks of `max_rows`, so what holds for up to
-    as many holds for any number.
+    as many holds for any number. On a GPU nothing holds, and the weight is read once.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Linear:
         self.out_features, self.in_features = weight.shape
         self.has_bias = bias is not None
         self.dtype = weight.dtype
-        self.max_rows = max_rows
+        self.max_rows = max_rows if weight.is_cpu else sys.maxsize
         self.padding = RowPadding()
         self._product = kernel(weight.contiguous(), bias)
 
@@ -84,7 +85,7 @@ def cpu_kernel(dtype: torch.dtype) -> tuple[Kernel, str]:
         return PackedProduct, NATIVE
     if _onednn_takes(torch.float32):
         return _widened, "onednn fp32 of bf16 values"
-    return _plain, "torch"
+    return plain, "torch"
 
 
 def fastest_dtype() -> Literal["bf16", "fp32"]:
@@ -111,7 +112,8 @@ def _onednn_takes(dtype: torch.dtype) -> bool:
     return True
 
 
-def _plain(weight: Tensor, bias: Tensor | None) -> Product:
+def plain(weight: Tensor, bias: Tensor | None) -> Product:
+    """A `Kernel` in torch: what a GPU's libraries are fastest with."""
     return lambda x: functional.linear(x, weight, bias)
 
 

@@ -1,45 +1,64 @@
 """Brings a model up: from the settings' words to a runner and what is to be known of it."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from memory.attention.choose import BackendUnavailable, choose
+from memory.attention.choose import BackendUnavailable, MostRows, Requested, choose
 from memory.attention.interface import AttentionBackend, KVSpec
-from models.available_memory import available_bytes
-from models.batch import Runner
+from models.available_memory import available_bytes, free_device_bytes
+from models.batch import AheadRunner
 from models.config import ModelConfig, from_hf, limit_context
+from models.device_start import Demands, Machine, room_on_device, start_on_device
+from models.device_weights import OnDevice
+from models.devices import DTYPES, DtypeName, choose_device, choose_dtype
 from models.errors import ModelError
 from models.gguf_config import from_gguf
 from models.gguf_file import read_gguf
 from models.gguf_weights import GgufWeights
+from models.graphs import CudaCapture
 from models.invariance import make_invariant
-from models.layers import LayerReader
-from models.linear import cpu_kernel, fastest_dtype
+from models.layers import Decoder, LayerReader
+from models.linear import cpu_kernel, plain
 from models.llama import Llama
+from models.pools import PoolWish, cpu_pages
 from models.runner import TorchRunner
+from models.shard import LONE, Seat, refuse_uneven
 from models.source import model_path
+from models.trial import StepSize
 from models.weights import SafetensorsFolder, TensorSource
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+SUMMED = "the ranks' terms of a sum are added in an order that depends on the row's place"
+ON_GPU = "a GPU's kernels sum in an order that depends on the batch"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What to load and how. `num_pages` overrides `pool_bytes`; `threads` 0 leaves torch's
-    choice."""
+    """What to load and how. `num_pages` overrides `pool_bytes`, and both what is left of
+    them by default: see `PoolWish`; `threads` 0 leaves torch's choice. `max_rows` and
+    `max_step_tokens` are what a step holds at most."""
 
     source: str
-    dtype: Literal["auto", "bf16", "fp32"] = "auto"
-    attention: Literal["auto", "reference", "cpu"] = "auto"
+    dtype: DtypeName = "auto"
+    attention: Requested = "auto"
     page_size: int = 16
     num_pages: int | None = None
-    pool_bytes: int = 2**30
+    pool_bytes: int | None = None
     host_bytes: int = 0
     threads: int = 0
     max_context_tokens: int | None = None
+    device: str = "auto"
+    device_fraction: float = 0.9
+    max_rows: int = 32
+    max_step_tokens: int = 512
+    cuda_graphs: bool = True
+
+    @property
+    def most(self) -> StepSize:
+        """The largest step."""
+        return StepSize(self.max_rows, self.max_step_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +66,9 @@ class Loaded:
     """A model that is ready. `num_pages` counts the scratch page; `batch_why` says why the
     answers' bits may depend on the batch, where `batch_invariant` is false."""
 
-    runner: Runner
+    runner: AheadRunner
     family: str
+    device: str
     dtype: str
     vocab_size: int
     context_tokens: int
@@ -62,37 +82,131 @@ class Loaded:
     eos_ids: tuple[int, ...]
 
 
-def load(options: LoadOptions) -> Loaded:
-    """Read the weights, check the products, allocate the pools. ModelError, in one line, for
-    whatever cannot be served."""
+def load(options: LoadOptions, seat: Seat = LONE) -> Loaded:
+    """Read the weights, check the products, allocate the pools, as one rank where the seat is
+    among others'. ModelError, in one line, for whatever cannot be served."""
+    choose_dtype(options.dtype, choose_device(options.device))  # first: it fails in no time
+    config, source = _opened(model_path(options.source))
+    return bring_up(config, source, options, seat)
+
+
+def bring_up(
+    config: ModelConfig, source: TensorSource, options: LoadOptions, seat: Seat = LONE
+) -> Loaded:
+    """The same for weights from anywhere; `options.source` is not looked at."""
     if options.threads:
         torch.set_num_threads(options.threads)
-    name = options.dtype if options.dtype != "auto" else fastest_dtype()
-    dtype = DTYPES[name]
-    config, source = _opened(model_path(options.source))
     config = limit_context(config, options.max_context_tokens)
-    decoder = LayerReader(config, source, dtype, cpu_kernel(dtype)[0]).decoder()
-    attention, attention_why = _attention(config, options, dtype)
-    num_pages, host_pages = _allocate(attention, options)
-    fault = make_invariant(decoder.linears())
-    if attention.name != "cpu":
-        fault = f"attention backend {attention.name} sums in an order that depends on the row"
-    return Loaded(
-        runner=TorchRunner(Llama(config, decoder, attention), attention),
-        family=config.family,
-        dtype=name,
-        vocab_size=config.vocab_size,
-        context_tokens=config.context_tokens,
-        num_pages=num_pages,
-        host_pages=host_pages,
-        page_size=options.page_size,
-        attention=attention.name,
-        attention_why=attention_why,
-        batch_invariant=fault is None,
-        batch_why=fault or "",
-        # A file may name ids that the model does not have (-1 for none): nothing to stop at.
-        eos_ids=tuple(id for id in config.eos_ids if 0 <= id < config.vocab_size),
-    )
+    refuse_uneven(config, seat.shard.size)
+    device = choose_device(options.device)
+    loading = _Loading(config, options, seat, device, choose_dtype(options.dtype, device))
+    with room_on_device(options.most):
+        return loading.loaded(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Up:
+    """`fault`: why bits may depend on the batch, if so."""
+
+    runner: AheadRunner
+    num_pages: int
+    host_pages: int
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    config: ModelConfig
+    options: LoadOptions
+    seat: Seat
+    device: str
+    dtype: str
+
+    def loaded(self, source: TensorSource) -> Loaded:
+        if torch.device(self.device).index is not None:
+            torch.cuda.set_device(self.device)  # what names no device means the current one
+        decoder = self._decoder(source)
+        self.seat.meet()
+        attention, why = self._attention()
+        model = Llama(self.config, decoder, attention, self.seat.shard)
+        if self.device == "cpu":
+            up = self._on_cpu(model, decoder, attention)
+        else:
+            up = self._on_gpu(model, attention)
+        return self._described(up, attention.name, why)
+
+    def _decoder(self, source: TensorSource) -> Decoder:
+        dtype = DTYPES[self.dtype]
+        kernel = cpu_kernel(dtype)[0] if self.device == "cpu" else plain
+        if self.device != "cpu":
+            source = OnDevice(source, self.device)
+        return LayerReader(self.config, source, dtype, kernel, self.seat.shard).decoder()
+
+    def _attention(self) -> tuple[AttentionBackend, str]:
+        config, options, shard = self.config, self.options, self.seat.shard
+        spec = KVSpec(
+            num_layers=config.num_layers,
+            num_q_heads=shard.of(config.num_q_heads),
+            num_kv_heads=shard.of(config.num_kv_heads),
+            head_dim=config.head_dim,
+            page_size=options.page_size,
+            dtype=DTYPES[self.dtype],
+            device=self.device,
+        )
+        widths = (config.hidden_size, shard.of(config.intermediate_size))
+        most = MostRows(options.max_rows, -(-config.context_tokens // options.page_size))
+        try:
+            return choose(options.attention, spec, widths, most)
+        except BackendUnavailable as error:
+            raise ModelError(str(error)) from error
+
+    def _on_cpu(self, model: Llama, decoder: Decoder, attention: AttentionBackend) -> _Up:
+        seat, ranks = self.seat, self.seat.shard.size
+        page_bytes = attention.spec.page_bytes
+        pages = cpu_pages(self._wish(), page_bytes, available_bytes(), ranks)
+        num_pages, host_pages = seat.agree(*pages)
+        attention.alloc_pool(num_pages)
+        if host_pages:
+            attention.alloc_host(host_pages)
+        fault = make_invariant(decoder.linears()) if ranks == 1 else SUMMED
+        if ranks == 1 and attention.name != "cpu":
+            name = attention.name
+            fault = f"attention backend {name} sums in an order that depends on the row"
+        runner = TorchRunner(*seat.seated(model, attention))
+        return _Up(runner, num_pages, host_pages, fault)
+
+    def _on_gpu(self, model: Llama, attention: AttentionBackend) -> _Up:
+        torch.cuda.empty_cache()  # what reading took, which would count as held
+        capture = CudaCapture(self.device) if self.options.cuda_graphs else None
+        machine = Machine(partial(free_device_bytes, self.device), capture)
+        demands = Demands(self._wish(), self.options.most, self.config.context_tokens)
+        running = start_on_device(model, attention, demands, machine, self.seat)
+        return _Up(running.runner, running.num_pages, running.host_pages, ON_GPU)
+
+    def _wish(self) -> PoolWish:
+        o = self.options
+        return PoolWish(o.num_pages, o.pool_bytes, o.device_fraction, o.host_bytes)
+
+    def _described(self, up: _Up, attention: str, why: str) -> Loaded:
+        config = self.config
+        return Loaded(
+            runner=up.runner,
+            family=config.family,
+            device=self.device,
+            dtype=self.dtype,
+            vocab_size=config.vocab_size,
+            context_tokens=config.context_tokens,
+            num_pages=up.num_pages,
+            host_pages=up.host_pages,
+            page_size=self.options.page_size,
+            attention=attention,
+            attention_why=why,
+            batch_invariant=up.fault is None,
+            batch_why=up.fault or "",
+            # A file may name ids that the model does not have (-1 for none): nothing to
+            # stop at.
+            eos_ids=tuple(id for id in config.eos_ids if 0 <= id < config.vocab_size),
+        )
 
 
 def _opened(path: Path) -> tuple[ModelConfig, TensorSource]:
@@ -101,42 +215,3 @@ def _opened(path: Path) -> tuple[ModelConfig, TensorSource]:
     file = read_gguf(path)
     config = from_gguf(file)
     return config, GgufWeights(file, config)
-
-
-def _attention(
-    config: ModelConfig, options: LoadOptions, dtype: torch.dtype
-) -> tuple[AttentionBackend, str]:
-    spec = KVSpec(
-        num_layers=config.num_layers,
-        num_q_heads=config.num_q_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        page_size=options.page_size,
-        dtype=dtype,
-    )
-    try:
-        return choose(options.attention, spec, (config.hidden_size, config.intermediate_size))
-    except BackendUnavailable as error:
-        raise ModelError(str(error)) from error
-
-
-def _allocate(attention: AttentionBackend, options: LoadOptions) -> tuple[int, int]:
-    """Device and host pages, allocated, if there is memory for both."""
-    page_bytes = attention.spec.page_bytes
-    num_pages = options.num_pages or options.pool_bytes // page_bytes
-    host_pages = options.host_bytes // page_bytes
-    if num_pages < 2:
-        raise ModelError(
-            f"a pool of {options.pool_bytes} bytes holds {num_pages} pages of {page_bytes} "
-            "bytes; at least 2 are needed"
-        )
-    wanted, available = (num_pages + host_pages) * page_bytes, available_bytes()
-    if wanted > available:
-        raise ModelError(
-            f"the pages need {wanted} bytes ({num_pages} in the pool, {host_pages} on the "
-            f"host), and {available} bytes of memory are available beside the weights"
-        )
-    attention.alloc_pool(num_pages)
-    if host_pages:
-        attention.alloc_host(host_pages)
-    return num_pages, host_pages

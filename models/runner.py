@@ -1,93 +1,82 @@
-"""Runs steps on a Llama-family model: rows in, next tokens out."""
+"""Runs steps of a Llama-family model on a CPU: rows in, next tokens out."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from memory.attention.interface import AttentionBackend
-from models.batch import RequestId, Row, RowResult, StepBatch, StepResult, TokenLogprob
+from models.ahead import Drawn
+from models.batch import Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
 from models.layers import HEAD_ROWS
-from models.llama import Llama
 from models.sampling import UndrawableError, choose, first_argmax, prompt_logprobs
+from models.shard import Model
 from models.step_inputs import StepInputs, step_inputs
-
-Results = dict[RequestId, RowResult]
+from models.wanted import Results, Wanted, split, wanted
 
 
 class TorchRunner:
-    """`models.batch.Runner` on torch. What it raises ends the step's own rows; a row without
-    a distribution (NaN in it), or with a token the model does not have (a tokenizer may know
-    more of them), fails alone."""
+    """`models.batch.AheadRunner` on torch, where there is nobody to compute beside: a step is
+    over when `start` returns. What it raises ends the step's own rows; a row without a
+    distribution (NaN in it), or with a token the model does not have, fails alone."""
 
-    def __init__(self, model: Llama, attention: AttentionBackend) -> None:
+    def __init__(self, model: Model, attention: AttentionBackend) -> None:
         self._model = model
         self._attention = attention
+        self._drawn = Drawn()
+
+    def start(self, batch: StepBatch) -> Landing:
+        rows = self._drawn.resolved(batch.rows)
+        result = self._computed(replace(batch, rows=rows))
+        self._drawn.remember(rows, result.rows)
+        return lambda: result
 
     def step(self, batch: StepBatch) -> StepResult:
         """Copy pages, compute the rows, sample."""
+        return self.start(batch)()
+
+    def _computed(self, batch: StepBatch) -> StepResult:
         started_s = time.perf_counter()
         with torch.inference_mode():
-            copied_s = started_s
-            if batch.swap_out or batch.swap_in:
-                copied_s = self._copied_s(batch)
-            copy_s = copied_s - started_s
-            rows, results = self._split(batch.rows)
+            copy_s = self._copy_s(batch) if batch.swap_out or batch.swap_in else 0.0
+            copied_s = started_s + copy_s
+            rows, results = split(batch.rows, self._model.vocab_size)
             if not rows:
                 return StepResult(results, time.perf_counter() - copied_s, copy_s=copy_s)
             inputs = step_inputs(rows, self._attention.spec.page_size)
-            wanted = _wanted(inputs)
-            hidden = self._hidden(inputs, wanted)
-            logits = self._model.logits(hidden[: len(wanted.draws)])
+            asked = wanted(inputs.rows)
+            hidden = self._hidden(inputs, asked)
+            logits = self._model.logits(hidden[: len(asked.draws)])
             computed_s = time.perf_counter()
-            results |= self._sampled(inputs, wanted, hidden, logits)
+            results |= self._sampled(inputs, asked, hidden, logits)
         sample_s = time.perf_counter() - computed_s
         return StepResult(results, computed_s - copied_s, sample_s, copy_s)
 
-    def _copied_s(self, batch: StepBatch) -> float:
-        """Copy pages; when that was done."""
+    def _copy_s(self, batch: StepBatch) -> float:
+        """Copy pages; how long that took."""
         if batch.swap_out:
             self._attention.copy_out(batch.swap_out)
         if batch.swap_in:
             self._attention.copy_in(batch.swap_in)
-        return time.perf_counter()
+        return self._attention.take_copy_s()
 
-    def _split(self, rows: Sequence[Row]) -> tuple[list[Row], Results]:
-        """The rows that can be computed, and the results of the others."""
-        size, good = self._model.vocab_size, list[Row]()
-        results: Results = {}
-        for row in rows:
-            worst = max(row.tokens)
-            if worst < size:
-                good.append(row)
-            else:
-                fault = f"token id {worst} is outside the model's vocabulary of {size}"
-                results[row.request] = RowResult(error=fault)
-        return good, results
-
-    def _hidden(self, inputs: StepInputs, wanted: "_Wanted") -> Tensor:
-        places = [inputs.ends[i] - 1 for i in wanted.draws]
-        for i, count in wanted.scores:
-            first = inputs.ends[i] - len(inputs.rows[i].tokens)
-            places.extend(range(first, first + count))
+    def _hidden(self, inputs: StepInputs, asked: Wanted) -> Tensor:
+        places = torch.tensor(asked.places(inputs), dtype=torch.int64)
         self._attention.plan(inputs.meta)
-        return self._model.hidden(
-            inputs.tokens, inputs.positions, torch.tensor(places, dtype=torch.int64)
-        )
+        return self._model.hidden(inputs.tokens, inputs.positions, places)
 
     def _sampled(
-        self, inputs: StepInputs, wanted: "_Wanted", hidden: Tensor, logits: Tensor
+        self, inputs: StepInputs, asked: Wanted, hidden: Tensor, logits: Tensor
     ) -> Results:
         results: Results = {row.request: RowResult() for row in inputs.rows}
-        rows = [inputs.rows[i] for i in wanted.draws]
+        rows = [inputs.rows[i] for i in asked.draws]
         for row, result in zip(
             rows, choose(logits, rows, self._argmax) if rows else (), strict=True
         ):
             results[row.request] = result
         at = len(rows)
-        for i, count in wanted.scores:
+        for i, count in asked.scores:
             row = inputs.rows[i]
             scored = self._scored(row, hidden[at : at + count], results[row.request])
             results[row.request] = scored
@@ -114,25 +103,3 @@ class TorchRunner:
         except UndrawableError as error:
             return RowResult(error=str(error))
         return replace(result, prompt_logprobs=tuple(found))
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which rows (by their place in the step) draw a token, and which have how many of
-    their first positions scored."""
-
-    draws: tuple[int, ...]
-    scores: tuple[tuple[int, int], ...]
-
-
-def _wanted(inputs: StepInputs) -> _Wanted:
-    draws = tuple(i for i, row in enumerate(inputs.rows) if row.samples)
-    counts = ((i, _scorable(row)) for i, row in enumerate(inputs.rows))
-    return _Wanted(draws, tuple((i, count) for i, count in counts if count > 0))
-
-
-def _scorable(row: Row) -> int:
-    """Computed positions whose successor is a prompt token, where these are wanted."""
-    if row.sampling.prompt_logprobs is None:
-        return 0
-    return min(len(row.tokens), len(row.prompt) - 1 - row.start)

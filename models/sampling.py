@@ -36,7 +36,7 @@ class UndrawableError(ValueError):
 def first_argmax(logits: Tensor) -> Tensor:
     """Index of the largest of each row [R, V] -> int64 [R]; the lowest among equals, and
     that of a NaN where there is one. Whatever replaces it must keep both."""
-    if logits.is_cuda:
+    if logits.device.type != "cpu":
         return logits.argmax(dim=1)
     return torch.from_numpy(logits.numpy().argmax(axis=1))  # 5 times faster than torch's
 
@@ -46,7 +46,7 @@ def choose(
 ) -> list[RowResult]:
     """Draw the next token of each row. `logits` float32 [R, V] belong to `rows`, in order;
     they are not changed. A row that cannot be drawn from has `error` set and no token."""
-    plain = [_is_plain(row) for row in rows]
+    plain = [is_plain(row) for row in rows]
     results = _choose_plain(logits, argmax) if any(plain) else [RowResult()] * len(rows)
     others = [i for i, easy in enumerate(plain) if not easy]
     draws = uniform(
@@ -67,7 +67,7 @@ def prompt_logprobs(
     return tuple(_logprob(row, target, alternatives) for row, target in found)
 
 
-def _is_plain(row: Row) -> bool:
+def is_plain(row: Row) -> bool:
     """Greedy on the raw logits."""
     s = row.sampling
     return (
@@ -77,11 +77,11 @@ def _is_plain(row: Row) -> bool:
         and s.repetition_penalty == 1.0
         and s.frequency_penalty == 0.0
         and s.presence_penalty == 0.0
-        and not _masks_stops(row)
+        and not masks_stops(row)
     )
 
 
-def _masks_stops(row: Row) -> bool:
+def masks_stops(row: Row) -> bool:
     return bool(row.sampling.stop_ids) and len(row.output) < row.sampling.min_tokens
 
 
@@ -89,7 +89,7 @@ def _choose_plain(logits: Tensor, argmax: Argmax) -> list[RowResult]:
     best = argmax(logits)
     peaks = logits.gather(1, best[:, None])[:, 0].tolist()
     return [
-        RowResult(tokens=(token,)) if np.isfinite(peak) else RowResult(error=_fault(peak))
+        RowResult(tokens=(token,)) if np.isfinite(peak) else RowResult(error=fault(peak))
         for token, peak in zip(best.tolist(), peaks, strict=True)
     ]
 
@@ -105,14 +105,14 @@ def _choose_row(raw: Floats, row: Row, draw: float) -> RowResult:
     return RowResult(tokens=(token,), logprobs=logprobs)
 
 
-def _fault(peak: float) -> str:
+def fault(peak: float) -> str:
     return "nothing left to draw from" if peak == -np.inf else f"the logits reach {peak}"
 
 
 def _peak(logits: Floats) -> np.float32:
     peak: np.float32 = logits.max()
     if not np.isfinite(peak):
-        raise UndrawableError(_fault(float(peak)))
+        raise UndrawableError(fault(float(peak)))
     return peak
 
 
@@ -131,7 +131,7 @@ def _adjusted(raw: Floats, row: Row) -> Floats:
         ids, counts = np.unique(np.array(row.output, np.intp), return_counts=True)
         penalties = s.frequency_penalty * counts + s.presence_penalty
         logits[ids] -= penalties.astype(np.float32)
-    if _masks_stops(row):
+    if masks_stops(row):
         logits[list(s.stop_ids)] = -np.inf
     return logits
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from models.errors import ModelError
-from models.fetch import default_model
+from models.fetch import NAME, cache_folder, default_model
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja")
@@ -15,6 +15,19 @@ def model_path(source: str) -> Path:
     they are not in the cache yet. ModelError, in one line, when there is no such model."""
     if source == "default":
         return default_model()
+    return _on_disk(source) or _from_hub(source)
+
+
+def cached_path(source: str) -> Path | None:
+    """The same without fetching: None where it would have to be."""
+    if source == "default":
+        path = cache_folder() / NAME
+        return path if path.exists() else None
+    return _on_disk(source) or _in_hub_cache(source)
+
+
+def _on_disk(source: str) -> Path | None:
+    """None for a hub id."""
     path = Path(source).expanduser()
     if path.is_dir():
         if not (path / "config.json").exists():
@@ -25,8 +38,15 @@ def model_path(source: str) -> Path:
             raise ModelError(f"{path} is not a .gguf file (or name a folder of safetensors)")
         return path
     if _HUB_ID.fullmatch(source):
-        return _from_hub(source)
+        return None
     raise ModelError(f"no model at {source}: no such folder, file or hub id")
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _from_hub(name: str) -> Path:

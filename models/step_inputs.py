@@ -18,7 +18,8 @@ Ids = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """`rows` in computing order, decode rows first; `tokens` and `positions` int64 [tokens]
-    in that order; `ends` has the index behind each row's last token."""
+    in that order; `ends` has the index behind each row's last token. All on the host.
+    Padding counts in `tokens`, `positions` and `meta` alone."""
 
     rows: tuple[Row, ...]
     tokens: Tensor
@@ -27,23 +28,28 @@ class StepInputs:
     meta: StepMeta
 
 
-def step_inputs(rows: Sequence[Row], page_size: int) -> StepInputs:
-    """Lay out a step of at least one row. Work grows with rows in Python and with tokens
-    only in numpy."""
+def step_inputs(
+    rows: Sequence[Row], page_size: int, graph_rows: int | None = None
+) -> StepInputs:
+    """Lay out a step of at least one row, or, for a graph, of up to `graph_rows` rows of one
+    token, padded to as many with token 0 at position 0 in page 0. Work grows with rows in
+    Python and with tokens only in numpy."""
     ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
-    counts = np.array([len(row.tokens) for row in ordered], np.int64)
-    starts = np.array([row.start for row in ordered], np.int64)
-    tokens = np.fromiter(chain.from_iterable(row.tokens for row in ordered), np.int64)
+    padding = [0] * ((graph_rows or len(rows)) - len(rows))
+    counts = np.array([len(row.tokens) for row in ordered] + [1] * len(padding), np.int64)
+    starts = np.array([row.start for row in ordered] + padding, np.int64)
+    tokens = np.fromiter(
+        chain(chain.from_iterable(row.tokens for row in ordered), padding), np.int64
+    )
     kv_lens = starts + counts
     num_pages = -(-kv_lens // page_size)
-    pages = np.fromiter(
-        chain.from_iterable(
-            row.pages[:n] for row, n in zip(ordered, num_pages.tolist(), strict=True)
-        ),
-        np.int64,
+    tables = (
+        row.pages[:n] for row, n in zip(ordered, num_pages[: len(rows)].tolist(), strict=True)
     )
+    pages = np.fromiter(chain(chain.from_iterable(tables), padding), np.int64)
     qo_indptr, kv_indptr = _offsets(counts), _offsets(num_pages)
     assert len(pages) == kv_indptr[-1], "a page table does not cover its row"
+    assert graph_rows in (None, len(tokens)), "a graph takes rows of one token"
     positions = np.arange(len(tokens)) + np.repeat(starts - qo_indptr[:-1], counts)
     table = np.repeat(kv_indptr[:-1], counts)
     slots = pages[table + positions // page_size] * page_size + positions % page_size
@@ -54,13 +60,14 @@ def step_inputs(rows: Sequence[Row], page_size: int) -> StepInputs:
         last_page_len=_int32((kv_lens - 1) % page_size + 1),
         kv_lens=_int32(kv_lens),
         slots=torch.from_numpy(slots),
-        num_decodes=int((counts == 1).sum()),
+        num_decodes=sum(len(row.tokens) == 1 for row in ordered),
+        graph_rows=graph_rows,
     )
     return StepInputs(
         rows=tuple(ordered),
         tokens=torch.from_numpy(tokens),
         positions=torch.from_numpy(positions),
-        ends=tuple(qo_indptr[1:].tolist()),
+        ends=tuple(qo_indptr[1 : len(rows) + 1].tolist()),
         meta=meta,
     )
 

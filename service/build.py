@@ -1,13 +1,18 @@
 """Builds an engine from settings: what runs in the engine process."""
 
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 
 from memory.host import HostPages
 from memory.pages import PageAllocator
 from models.batch import Runner
+from models.errors import ModelError
+from models.pools import CPU_POOL_BYTES
 from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner
 from service.core import Core
 from service.engine_process import Built
@@ -19,6 +24,11 @@ from service.residency import Residency
 from service.settings import Memory, Settings
 from service.step import StepLimits
 from service.strategy import make_scheduler
+
+if TYPE_CHECKING:
+    from models.load import Loaded, LoadOptions
+
+    BringUp = Callable[[LoadOptions], Loaded]
 
 TOY_SLOT_BYTES = 8
 
@@ -34,12 +44,17 @@ class _Model:
     ready: Ready
 
 
-def build(settings: Settings) -> Built:
-    """Load the model, make the core. Raises ModelError, UnknownScheduler, BadOptions or
+def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
+    """Load the model, make the core. `bring_up` gets a decoder from elsewhere than its files
+    (random weights, say). Raises ModelError, UnknownScheduler, BadOptions or
     MemoryError, each with one line for people."""
     chosen = settings.scheduler
     scheduler = make_scheduler(chosen.name, chosen.options)  # first: it fails in no time
-    model = _toy(settings) if settings.model.source == "toy" else _decoder(settings)
+    if settings.model.source == "toy":
+        model = _toy(settings)
+    else:
+        ranks = settings.engine.tensor_parallel
+        model = _decoder(settings, bring_up or (lambda options: _loaded(options, ranks)))
     planner = Planner(
         chosen.name, scheduler, log.error, time.perf_counter, strict=settings.engine.check
     )
@@ -57,14 +72,21 @@ def build(settings: Settings) -> Built:
         None if gap_ms is None else gap_ms / 1e3,
     )
     audit = check_core if settings.engine.check else None
-    return Built(Core(residency, planner, limits, audit), model.runner, model.ready)
+    core = Core(
+        residency,
+        planner,
+        limits,
+        audit,
+        steps_in_flight=settings.engine.steps_in_flight,
+    )
+    return Built(core, model.runner, model.ready)
 
 
-def _decoder(settings: Settings) -> _Model:
+def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
     # Imported here: torch costs seconds, which the toy is not to pay.
-    from models.load import LoadOptions, load
+    from models.load import LoadOptions
 
-    loaded = load(
+    loaded = bring_up(
         LoadOptions(
             source=settings.model.source,
             dtype=settings.model.dtype,
@@ -75,6 +97,11 @@ def _decoder(settings: Settings) -> _Model:
             host_bytes=settings.memory.host_bytes,
             threads=settings.engine.threads,
             max_context_tokens=settings.model.max_context_tokens,
+            device=settings.model.device,
+            device_fraction=settings.memory.device_fraction,
+            max_rows=settings.engine.max_rows,
+            max_step_tokens=settings.engine.max_step_tokens,
+            cuda_graphs=settings.engine.cuda_graphs,
         )
     )
     if not loaded.batch_invariant:
@@ -97,10 +124,28 @@ def _decoder(settings: Settings) -> _Model:
     return _Model(loaded.runner, loaded.host_pages, ready)
 
 
+def _loaded(options: "LoadOptions", ranks: int) -> "Loaded":
+    from models.load import load
+    from models.ranks import load_ranks
+
+    return load(options) if ranks == 1 else load_ranks(options, ranks, _end_at_once).loaded
+
+
+def _end_at_once(why: str) -> None:
+    """A rank is gone: the step that waits for it never returns."""
+    log.error("rank_lost", why=why)
+    os._exit(1)
+
+
 def _toy(settings: Settings) -> _Model:
+    if settings.engine.tensor_parallel > 1:
+        raise ModelError(
+            "engine.tensor_parallel must be 1: the toy model has no layers to split"
+        )
     memory = settings.memory
     page_bytes = memory.page_size * TOY_SLOT_BYTES
-    num_pages = memory.num_pages or min(memory.pool_bytes // page_bytes, _most(memory))
+    pool_bytes = memory.pool_bytes or CPU_POOL_BYTES
+    num_pages = memory.num_pages or min(pool_bytes // page_bytes, _most(memory))
     host_pages = min(memory.host_bytes // page_bytes, num_pages)
     ready = Ready(
         generation=0,

@@ -32,7 +32,7 @@ class CostMeter:
         if batch.rows:
             counts = [len(row.tokens) for row in batch.rows]
             decodes = counts.count(1)
-            self._fit(sum(counts) - decodes, decodes, seconds - copy_s)
+            self._fit(sum(counts) - decodes, decodes, max(0.0, seconds - copy_s))
         pages = len(batch.swap_out) + len(batch.swap_in)
         if pages:
             new_s = copy_s / pages

@@ -74,6 +74,17 @@ class Engine(Group):
         "streams more evenly and prefills more slowly.",
     )
     threads: int = Field(0, ge=0, description="CPU threads of the model; 0: all cores.")
+    steps_in_flight: Literal[1, 2] = Field(
+        1,
+        description="2: plan the next step while one is computed. For devices that are faster "
+        "than Python; a request that stops then costs a row more.",
+    )
+    tensor_parallel: int = Field(
+        1, ge=1, description="Processes that share each layer; must divide the KV heads."
+    )
+    cuda_graphs: bool = Field(
+        True, description="On a GPU: replay steps of decode rows; off saves memory and start."
+    )
     stall_timeout_s: float = Field(
         30.0, gt=0, description="No step for so long while work is pending: restart, seconds."
     )
@@ -94,6 +105,22 @@ class Engine(Group):
             )
         return self
 
+    @model_validator(mode="after")
+    def _ranks_can_be_ended_and_follow(self) -> Self:
+        if self.tensor_parallel == 1:
+            return self
+        if self.isolation == "inline":
+            raise ValueError(
+                f"tensor_parallel ({self.tensor_parallel}) needs isolation = process: when a "
+                "rank dies, the process of the engine has to end"
+            )
+        if self.steps_in_flight > 1:
+            raise ValueError(
+                f"tensor_parallel ({self.tensor_parallel}) needs steps_in_flight = 1: the "
+                "ranks are told a step's tokens, which must have returned"
+            )
+        return self
+
 
 class Model(Group):
     """What is served."""
@@ -101,8 +128,13 @@ class Model(Group):
     source: str = Field(
         "default", description="`default`, `toy`, a folder, a .gguf file or a hub id."
     )
-    dtype: Literal["auto", "bf16", "fp32"] = Field(
-        "auto", description="`auto`: bf16 where the CPU has bf16 instructions, else fp32."
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="`auto`: `cuda` where torch finds a GPU, else `cpu`."
+    )
+    dtype: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        "auto",
+        description="`auto`: bf16 on a GPU or a CPU with bf16 instructions, else fp32. `fp16` "
+        "is for GPUs.",
     )
     max_context_tokens: int | None = Field(
         None, ge=1, description="Lowers the model's own context length."
@@ -116,8 +148,17 @@ class Memory(Group):
     num_pages: int | None = Field(
         None, ge=2, description="Pages of the pool, scratch page included; overrides the size."
     )
-    pool_bytes: int = Field(
-        2 * 2**30, ge=2**20, description="Size of the pool. Must fit beside the weights."
+    pool_bytes: int | None = Field(
+        None,
+        ge=2**20,
+        description="Size of the pool, which must fit beside the weights. Absent: 2 GiB on a "
+        "CPU, `device_fraction` on a GPU.",
+    )
+    device_fraction: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="Of the GPU memory that is free after a trial step, for the pool.",
     )
     host_bytes: int = Field(0, ge=0, description="Host store for swapped pages; 0: none.")
     watermark_pages: int = Field(
@@ -129,8 +170,10 @@ class Memory(Group):
 class Attention(Group):
     """The attention backend."""
 
-    backend: Literal["auto", "reference", "cpu"] = Field(
-        "auto", description="`auto`: `cpu` where its extension was built, else `reference`."
+    backend: Literal["auto", "reference", "cpu", "flashinfer"] = Field(
+        "auto",
+        description="`auto`: `flashinfer` on a GPU; `cpu` where its extension was built; else "
+        "`reference`.",
     )
 
 
