@@ -7,6 +7,7 @@ from torch import Tensor
 
 from models.config import ModelConfig
 from models.linear import Kernel, Linear
+from models.shard import WHOLE, Shard
 from models.weights import TensorSource
 
 HEAD_ROWS = 32
@@ -45,15 +46,17 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class LayerReader:
-    """Reads a decoder in one dtype, with one kind of matrix product."""
+    """Reads a decoder in one dtype, with one kind of matrix product, and keeps one rank's
+    part of it."""
 
     config: ModelConfig
     source: TensorSource
     dtype: torch.dtype
     kernel: Kernel
+    shard: Shard = WHOLE
 
     def decoder(self) -> Decoder:
-        """The whole model. ModelError names a missing or misshapen tensor."""
+        """The model, or the shard's part. ModelError names a missing or misshapen tensor."""
         c = self.config
         table = (c.vocab_size, c.hidden_size)
         embedding = self._read("model.embed_tokens.weight", *table)
@@ -73,20 +76,29 @@ class LayerReader:
         gate_up = {"mlp.gate_proj": inner, "mlp.up_proj": inner}
         return Layer(
             attention_norm=self._read(f"{at}input_layernorm.weight", hidden),
-            qkv=self._linear(at, qkv, hidden, c.qkv_bias),
+            qkv=self._by_outputs(at, qkv, hidden, c.qkv_bias),
             q_norm=self._head_norm(f"{at}self_attn.q_norm.weight"),
             k_norm=self._head_norm(f"{at}self_attn.k_norm.weight"),
-            output=self._linear(at, {"self_attn.o_proj": hidden}, q, c.output_bias),
+            output=self._by_inputs(f"{at}self_attn.o_proj", hidden, q, c.output_bias),
             mlp_norm=self._read(f"{at}post_attention_layernorm.weight", hidden),
-            gate_up=self._linear(at, gate_up, hidden, False),
-            down=self._linear(at, {"mlp.down_proj": hidden}, inner, False),
+            gate_up=self._by_outputs(at, gate_up, hidden, False),
+            down=self._by_inputs(f"{at}mlp.down_proj", hidden, inner, False),
         )
 
-    def _linear(self, at: str, parts: dict[str, int], width: int, bias: bool) -> Linear:
-        """One product for several projections of the same input, stacked."""
-        weights = [self._read(f"{at}{part}.weight", n, width) for part, n in parts.items()]
-        biases = [self._read(f"{at}{part}.bias", n) for part, n in parts.items() if bias]
+    def _by_outputs(self, at: str, parts: dict[str, int], width: int, bias: bool) -> Linear:
+        """One product for several projections of the same input, stacked: of each, the
+        outputs that are the shard's."""
+        own = self.shard.rows
+        weights = [own(self._read(f"{at}{part}.weight", n, width)) for part, n in parts.items()]
+        biases = [own(self._read(f"{at}{part}.bias", n)) for part, n in parts.items() if bias]
         return Linear(torch.cat(weights), torch.cat(biases) if bias else None, self.kernel)
+
+    def _by_inputs(self, name: str, outputs: int, width: int, bias: bool) -> Linear:
+        """The product of the inputs that are the shard's: one term of a sum over the ranks,
+        to which rank 0 adds the bias."""
+        whole = self._read(f"{name}.weight", outputs, width)
+        added = self._read(f"{name}.bias", outputs) if bias and self.shard.rank == 0 else None
+        return Linear(self.shard.columns(whole), added, self.kernel)
 
     def _head_norm(self, name: str) -> Tensor | None:
         return self._read(name, self.config.head_dim) if self.config.qk_norm else None

@@ -7,20 +7,27 @@ from memory.attention.interface import AttentionBackend, Rotation
 from models.config import ModelConfig
 from models.layers import Decoder, Layer
 from models.rope import Rope
+from models.shard import WHOLE, Shard
 
 
 class Llama:
-    """One decoder and the attention it runs on."""
+    """One decoder, or one rank's shard of it, and the attention it runs on."""
 
     def __init__(
-        self, config: ModelConfig, decoder: Decoder, attention: AttentionBackend
+        self,
+        config: ModelConfig,
+        decoder: Decoder,
+        attention: AttentionBackend,
+        shard: Shard = WHOLE,
     ) -> None:
         self.vocab_size = config.vocab_size
         self._eps = config.norm_eps
         self._decoder = decoder
         self._attention = attention
         self._ops = attention.ops
+        self._summed = shard.collective.all_reduce
         table = rope_table(config.rope, config.head_dim, config.context_tokens)
+        table = table.to(attention.spec.device)
         self._rotations = [
             Rotation(table, layer.q_norm, layer.k_norm, config.norm_eps)
             for layer in decoder.layers
@@ -29,7 +36,8 @@ class Llama:
     def hidden(self, tokens: Tensor, positions: Tensor, wanted: Tensor) -> Tensor:
         """Normed last hidden states [wanted, hidden] of the tokens that `wanted` (int64
         places in the step) names. `tokens` and `positions` int64 [tokens]; the attention
-        must have planned this step. Keys and values of all tokens are written."""
+        must have planned this step. Keys and values of all tokens are written. Every rank
+        makes the same sums: how many there are depends on whether any token is wanted."""
         ops, eps, layers = self._ops, self._eps, self._decoder.layers
         residual = self._decoder.embedding[tokens]
         x = ops.rms_norm(residual, layers[0].attention_norm, eps)
@@ -41,8 +49,8 @@ class Llama:
                 x, residual = x[wanted], residual[wanted]
                 if not len(wanted):
                     return residual
-            x = ops.add_rms_norm(residual, layer.output(x), layer.mlp_norm, eps)
-            x = layer.down(ops.silu_and_mul(layer.gate_up(x)))
+            x = ops.add_rms_norm(residual, self._summed(layer.output(x)), layer.mlp_norm, eps)
+            x = self._summed(layer.down(ops.silu_and_mul(layer.gate_up(x))))
             norm = self._decoder.norm if last else layers[i + 1].attention_norm
             x = ops.add_rms_norm(residual, x, norm, eps)
         return x

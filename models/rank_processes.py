@@ -1,0 +1,164 @@
+"""The processes of ranks 1, 2, ... as rank 0 holds them: started, heard while they load,
+watched, ended."""
+
+import atexit
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from models.errors import ModelError
+
+EXIT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A rank's last words, one line, before it exits."""
+
+    line: str
+
+
+Counts = tuple[int, ...]
+Heard = Counts | Failed
+"""What a rank says: counts to agree on, or why it goes."""
+
+
+class RankProcesses:
+    """Ranks 1 .. `size` - 1, each running `main(rank, folder, pipe, *args)`. `folder` is
+    theirs and rank 0's alone. They are spawned: threads do not survive a fork.
+
+    Until `serve` a lost rank is told by `agree`; from then on `on_lost` is called with one
+    line, on a thread of its own. They never outlive this process, however it ends: `main`
+    begins with `exit_with_rank_0`.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        main: Callable[..., None],
+        args: tuple[Any, ...],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="walkway-ranks-"))
+        self._on_lost = on_lost
+        self._said: queue.Queue[Heard] = queue.Queue()
+        self._lock = threading.Lock()
+        self._lost: str | None = None
+        self._serving = self._closing = False
+        self._ranks: dict[Connection, tuple[int, SpawnProcess]] = {}
+        self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
+        # A process that ends would otherwise wait for ranks that wait for it.
+        atexit.register(self.close)
+        for rank in range(1, size):
+            self._start(rank, main, args)
+        self._watcher.start()
+
+    def agree(self, counts: Counts) -> Counts:
+        """The least of all ranks, which hear it. ModelError with a lost rank's line."""
+        found = [counts]
+        for _ in self._ranks:
+            said = self._said.get()
+            if isinstance(said, Failed):
+                raise ModelError(said.line)
+            found.append(said)
+        least = tuple(map(min, zip(*found, strict=True)))
+        for pipe in self._ranks:
+            self._send(pipe, least)
+        return least
+
+    def serve(self) -> None:
+        """Loading is over: a rank that is lost is nobody's answer any more."""
+        with self._lock:
+            self._serving = True
+            lost = self._lost
+        if lost is not None:
+            self._on_lost(lost)
+
+    def lost(self, within_s: float) -> str | None:
+        """The line of the first rank that was lost, waiting for it if need be."""
+        self._watcher.join(within_s)
+        return self._lost
+
+    def close(self) -> None:
+        """End them all. They hold nothing that anybody would miss."""
+        atexit.unregister(self.close)
+        self._closing = True
+        for _, process in self._ranks.values():
+            process.kill()
+        if self._watcher.is_alive():
+            self._watcher.join()  # of two that wait for one process, one waits in vain
+        for _, process in self._ranks.values():
+            process.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, rank: int, main: Callable[..., None], args: tuple[Any, ...]) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=main, args=(rank, self.folder, theirs, *args), name=f"walkway-rank-{rank}"
+        )
+        process.start()
+        theirs.close()  # so that its end is seen as the end of the pipe
+        self._ranks[ours] = rank, process
+
+    def _send(self, pipe: Connection, counts: Counts) -> None:
+        try:
+            pipe.send(counts)
+        except OSError:  # it is gone: the watcher says so
+            return
+
+    def _watch(self) -> None:
+        while not self._closing:
+            for pipe in wait(list(self._ranks)):
+                assert isinstance(pipe, Connection)
+                rank, process = self._ranks[pipe]
+                try:
+                    said: Heard = pipe.recv()
+                except (EOFError, OSError):
+                    process.join(EXIT_S)
+                    said = Failed(_cause(process.exitcode))
+                if isinstance(said, Failed):
+                    self._lose(f"rank {rank}: {said.line}")
+                    return
+                self._said.put(said)
+
+    def _lose(self, line: str) -> None:
+        with self._lock:
+            if self._closing:
+                return
+            self._lost = line
+            serving = self._serving
+        self._said.put(Failed(line))
+        if serving:
+            shutil.rmtree(self.folder, ignore_errors=True)  # `on_lost` may not return
+            self._on_lost(line)
+
+
+def exit_with_rank_0(folder: Path) -> None:
+    """Called by a rank first of all: ends its process, whatever it does, once rank 0's has
+    ended, and clears up behind both."""
+
+    def wait_for_its_end() -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        parent.join()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)  # the main thread may wait for a sum that never comes
+
+    threading.Thread(target=wait_for_its_end, name="rank 0", daemon=True).start()
+
+
+def _cause(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"ended by {signal.Signals(-exitcode).name}"
+    return f"exited with code {exitcode}"
