@@ -7,11 +7,14 @@ table alone: a wrong page, slot or copy changes what it says. No torch.
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.ahead import Drawn
 from models.batch import (
+    Landing,
     RequestId,
     Row,
     RowResult,
@@ -30,7 +33,8 @@ _EMPTY = -1
 
 
 class ToyRunner:
-    """`models.batch.Runner` over int64 "keys" in pages [pages, page_size].
+    """`models.batch.AheadRunner` over int64 "keys" in pages [pages, page_size]; a step is
+    over when `start` returns.
 
     After a prefix the toy gives half of the probability to one token, drawn from letters
     and, one time in about a hundred, end of sequence; the rest is even. Greedy and seeded
@@ -40,6 +44,14 @@ class ToyRunner:
     def __init__(self, num_pages: int, page_size: int, host_pages: int = 0) -> None:
         self._pool = np.full((num_pages, page_size), _EMPTY, dtype=np.int64)
         self._host = np.full((host_pages, page_size), _EMPTY, dtype=np.int64)
+        self._drawn = Drawn()
+
+    def start(self, batch: StepBatch) -> Landing:
+        """Compute a step that may go on from the tokens of the one before."""
+        resolved = replace(batch, rows=self._drawn.resolved(batch.rows))
+        result = self.step(resolved)
+        self._drawn.remember(resolved.rows, result.rows)
+        return lambda: result
 
     def step(self, batch: StepBatch) -> StepResult:
         """Compute one step."""

@@ -10,10 +10,18 @@ SPARE_ENTRIES = 1024
 
 
 class Pages:
-    """Page counts over live requests. Nothing here changes anything."""
+    """Page counts over live requests. Nothing here changes anything. `ahead`: plans are made
+    while a step is in flight, and whoever evicts what it touches waits for it; so evicting
+    gives back as much as without one."""
 
-    def __init__(self, requests: Mapping[RequestId, Request], residency: Residency) -> None:
+    def __init__(
+        self,
+        requests: Mapping[RequestId, Request],
+        residency: Residency,
+        ahead: bool = False,
+    ) -> None:
         self._requests = requests
+        self._ahead = ahead
         self._residency = residency
         self._pages = residency.pages
         self._page_size = residency.page_size
@@ -57,4 +65,6 @@ class Pages:
     def pages_from(self, request: RequestId) -> int:
         """See PageArithmetic."""
         found = self._requests[request]
-        return 0 if found.in_flight else self._pages.sole_pages(request)
+        if found.in_flight and not self._ahead:
+            return 0
+        return self._pages.sole_pages(request)

@@ -2,7 +2,8 @@
 
 No thread, clock, await or tensor: whoever drives it brings the time and runs the steps.
 `begin` decides a step, `finish` or `fail` says how it went. Requests may be submitted and
-ended at any moment between; what a step in flight touches is released when it returns.
+ended at any moment between; what a step in flight touches is released when it returns. One
+step may be in flight at a time, or two: then the next is decided while one is computed.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from types import MappingProxyType
 
 from models.batch import Row, RowResult, StepResult
 from schedulers.interface import RequestId, Snapshot, StepCosts
+from service.anticipation import Anticipation, Decision
 from service.arithmetic import Pages
 from service.carrying import Carrier
 from service.deadlines import Deadlines
@@ -30,7 +32,8 @@ class Core:
 
     `audit` is called with the core after every change: where invariants are checked.
     `keys` makes the page keys of a request, given the page size: from its tokens, unless
-    somebody knows what is shared without them (a simulated trace).
+    somebody knows what is shared without them (a simulated trace). `steps_in_flight` is 1
+    or 2.
     """
 
     def __init__(
@@ -40,10 +43,12 @@ class Core:
         limits: StepLimits,
         audit: Callable[["Core"], None] | None = None,
         keys: MakeKeys = keys_of_tokens,
+        steps_in_flight: int = 1,
     ) -> None:
         self.residency = residency
         self.planner = planner
         self.costs = StepCosts()  # set by whoever measures steps
+        self.steps_in_flight = steps_in_flight
         places = Places(planner)
         self.requests = places.requests
         self.waiting, self.running = places.waiting, places.running
@@ -52,10 +57,12 @@ class Core:
         self._limits = limits
         self._audit = audit
         self._keys = keys
-        self._arithmetic = Pages(self.requests, residency)
+        ahead = steps_in_flight > 1
+        self._arithmetic = Pages(self.requests, residency, ahead)
         self._deadlines = Deadlines(self.requests.keys())
         self._ledger = Ledger(lambda: (r.tenant for r in self.requests.values()))
         self._carrier = Carrier(places, residency, self._ledger)
+        self._ahead = Anticipation(places, self._arithmetic.cached_tokens) if ahead else None
 
     @property
     def has_work(self) -> bool:
@@ -80,48 +87,50 @@ class Core:
     def end(self, id: int, reason: Finish, now_s: float, detail: str = "") -> None:
         """End a request wherever it is. An unknown or ended one is a no-op."""
         request = self.requests.get(RequestId(id))
-        if request is None or request.state is DRAINING:
+        if request is None or (request.state is DRAINING and not request.owed):
             return
         self._ledger.ended(request, reason, detail, now_s)
-        if request.in_flight:
+        if request.owed:
+            request.owed = False
+        elif request.in_flight:
             self._places.move(request, Move.DRAIN)
         else:
             self._carrier.discard(request, Move.END)
         self._check()
 
     def begin(self, now_s: float) -> Step | None:
-        """Decide the next step, or None when there is nothing to compute now."""
+        """Decide the next step, or None when there is nothing to compute now. While a step is
+        in flight None may also mean that this one has to return first."""
+        if self._ahead is not None:
+            return self._begin_ahead(self._ahead, now_s)
         self._expire(now_s)
-        if not (self.waiting or self.running or self.swapped):
-            return None
-        plan = self.planner.plan(self._snapshot(now_s))
-        for request, refusal in plan.refuse.items():
-            detail = f"would have needed {refusal.estimate_s:.3f} s at least"
-            self.end(request, Finish.REFUSED, now_s, detail)
-        step = self._carrier.carry_out(plan, now_s)
-        self._check()
-        return step if step.computing or step.swapped_out else None
+        decision = self._decide(now_s)
+        return None if decision is None else self._carry_out(decision, now_s)
 
     def finish(self, step: Step, result: StepResult, now_s: float) -> None:
         """The step returned."""
         self._ledger.stepped(result, len(step.computing))
-        self._carrier.land(step)
+        if self._ahead is not None:
+            self._ahead.returned(step)
         for request, row in zip(step.computing, step.batch.rows, strict=True):
-            if request.state is not RUNNING:
-                continue
             found = result.rows[row.request]
-            if found.error is not None:
+            if request.state is not RUNNING and not request.owed:
+                self._ledger.dropped(found)
+            elif found.error is not None:
                 self.end(request.id, Finish.FAILED, now_s, found.error)
             else:
                 self._accept(request, row, found, now_s)
+        self._carrier.land(step)
         self._check()
 
     def fail(self, step: Step, error: str, now_s: float) -> None:
         """The step raised: what it computed or copied is unknown, so those it touched end;
         all others go on."""
-        self._carrier.land(step)
+        if self._ahead is not None:
+            self._ahead.returned(step)
         for request in step.touched():
             self.end(request.id, Finish.FAILED, now_s, error)
+        self._carrier.land(step)
         self._check()
 
     def take_events(self) -> tuple[list[RequestEvent], StepStats]:
@@ -137,6 +146,33 @@ class Core:
         stats.used_slots = stats.held_pages * self.residency.page_size - unused
         stats.plan_faults, self.planner.faults = self.planner.faults, 0
         return self._ledger.take()
+
+    def _begin_ahead(self, ahead: Anticipation, now_s: float) -> Step | None:
+        ahead.anticipate()
+        self._expire(now_s)
+        decision = ahead.kept() or self._decide(now_s)
+        if decision is None or ahead.holds(decision):
+            self._check()
+            return None
+        step = self._carry_out(decision, now_s)
+        if step is not None:
+            ahead.begun(step)
+        return step
+
+    def _decide(self, now_s: float) -> Decision | None:
+        """A plan, if there is anybody to plan for; who is refused ends."""
+        if not (self.waiting or self.running or self.swapped):
+            return None
+        plan = self.planner.plan(self._snapshot(now_s))
+        for request, refusal in plan.refuse.items():
+            detail = f"would have needed {refusal.estimate_s:.3f} s at least"
+            self.end(request, Finish.REFUSED, now_s, detail)
+        return Decision(plan)
+
+    def _carry_out(self, decision: Decision, now_s: float) -> Step | None:
+        step = self._carrier.carry_out(decision, now_s)
+        self._check()
+        return step if step.computing or step.swapped_out else None
 
     def _snapshot(self, now_s: float) -> Snapshot:
         pages, host = self.residency.pages, self.residency.host

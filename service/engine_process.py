@@ -20,8 +20,10 @@ from service.logs import configure_logs
 from service.loop import DecodeLoop
 from service.messages import Ready
 from service.one_line import one_line
+from service.options import shown_options
 from service.planner import Flag
 from service.settings import Settings
+from service.strategy import make_scheduler
 
 GC_THRESHOLDS = 2000, 5, 1000
 
@@ -45,8 +47,9 @@ Build = Callable[[Settings], Built]
 class EngineSpec:
     """What one generation of the engine is started from. `build` is a function of a module,
     so that a process can import it; it loads the model and raises with one line for people
-    when it cannot. `planning` is seen by the front end, whatever becomes of the engine;
-    `replaces` names the strategy that the one in `settings` stands in for."""
+    when it cannot. `planning` is up while the strategy's own code plans or is made, and seen
+    by the front end, whatever becomes of the engine; `replaces` names the strategy that the
+    one in `settings` stands in for."""
 
     address: str
     generation: int
@@ -89,19 +92,32 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
     started = False
     try:
         _limit_threads(spec.settings.engine.threads)
+        _try_scheduler(spec)
         built = spec.build(spec.settings)
         built.core.planner.flag = spec.planning
         built.core.planner.replaces = spec.replaces
         on_built()
+        steps_in_flight = built.core.steps_in_flight
+        loop = DecodeLoop(built.core, built.runner, channel, steps_in_flight=steps_in_flight)
         started = True
         channel.announce(msgspec.structs.replace(built.ready, generation=spec.generation))
-        DecodeLoop(built.core, built.runner, channel).run()
+        loop.run()
     except Exception as error:
         say = log.error if started else log.debug
         say("engine_failed", generation=spec.generation, exc_info=error)
         channel.fail(one_line(error))
     finally:
         channel.close()
+
+
+def _try_scheduler(spec: EngineSpec) -> None:
+    """Load and make the chosen strategy once, before anything else. The flag is down again
+    only when that went well: whoever finds it up knows whose fault it is that no engine came
+    up, be it that the plug-in is gone, refuses its options, hangs or ends the process."""
+    chosen = spec.settings.scheduler
+    spec.planning.value = True
+    shown_options(make_scheduler(chosen.name, chosen.options), chosen.options)
+    spec.planning.value = False
 
 
 def _limit_threads(threads: int) -> None:

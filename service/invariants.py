@@ -1,5 +1,6 @@
 """What always holds of a core between two calls; asserted after each when checking is on."""
 
+from models.batch import IN_FLIGHT
 from service.core import Core
 from service.request import State
 
@@ -30,6 +31,11 @@ def check_core(core: Core) -> None:
             assert host.holds(id) and not pages.holds(id), f"{id} is swapped elsewhere"
         if request.state is State.DRAINING:
             assert request.in_flight, f"{id} drains for nothing"
+        if request.owed:
+            assert request.state is State.DRAINING, f"{id} is owed an end but goes on"
+        assert IN_FLIGHT not in request.tokens[:-1], f"{id} goes on from an unknown token"
+        if request.tokens[-1] == IN_FLIGHT:
+            assert request.in_flight, f"{id} waits for a token that nobody draws"
         if request.in_flight:
             assert pages.holds(id) or host.holds(id), f"{id} is touched without pages"
     assert pages.owners() <= core.requests.keys(), "pages of a request that is gone"

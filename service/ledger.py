@@ -81,6 +81,10 @@ class Ledger:
         self.stats.sample_s += result.sample_s
         self.stats.copy_s += result.copy_s
 
+    def dropped(self, found: RowResult) -> None:
+        """What a row brought for a request that had ended."""
+        self.stats.overrun_tokens += len(found.tokens)
+
     def ended(self, request: Request, reason: Finish, detail: str, now_s: float) -> None:
         """The request's last news."""
         event = self._event(request.id)

@@ -3,34 +3,29 @@
 import time
 from collections.abc import Callable
 
-import structlog
-
 from models.batch import Runner
 from service.channel import EngineSocket, Told
 from service.core import Core
-from service.costs import CostMeter
 from service.exchange import exchange
+from service.flights import EngineBroken, Flights
 from service.inspection import inspect
 from service.messages import End, Inspect, SetScheduler, StepStats, Stop, Submit
 from service.outbox import merge_stats
-from service.step import Step
+
+__all__ = ["MAX_FAULTS", "NO_STEP_WAIT_S", "DecodeLoop", "EngineBroken"]
 
 MAX_FAULTS = 3
 NO_STEP_WAIT_S = 0.01
-
-log = structlog.get_logger()
-
-
-class EngineBroken(Exception):
-    """The engine cannot go on; its process has to end."""
 
 
 class DecodeLoop:
     """Runs steps for as long as there is work, and sleeps on the channel otherwise.
 
     A step that raises ends its own rows and the loop goes on. `MAX_FAULTS` such steps in a
-    row, or one without memory, raise EngineBroken; whatever the core raises is a bug of
-    ours and ends the loop as well. `clock` is the machine's monotonic clock, in seconds.
+    row, or one without memory or device, raise EngineBroken; whatever the core raises is a
+    bug of ours and ends the loop as well. `clock` is the machine's monotonic clock, in
+    seconds. With two `steps_in_flight`, as the core has it, the next step is decided while
+    one is computed; the runner is then an `AheadRunner`, else ModelError is raised.
     """
 
     def __init__(
@@ -39,13 +34,12 @@ class DecodeLoop:
         runner: Runner,
         channel: EngineSocket,
         clock: Callable[[], float] = time.monotonic,
+        steps_in_flight: int = 1,
     ) -> None:
         self._core = core
-        self._runner = runner
         self._channel = channel
         self._clock = clock
-        self._meter = CostMeter()
-        self._faults = 0
+        self._flights = Flights(core, runner, clock, steps_in_flight)
         self._unsaid = StepStats()
 
     def run(self) -> None:
@@ -61,11 +55,12 @@ class DecodeLoop:
             step = self._core.begin(began_s)
             planned_s = self._clock()
             if step is not None:
-                self._compute(step, planned_s)
-            self._report(planned_s - began_s, worth_it=step is not None or bool(commands))
-            if self._faults == MAX_FAULTS:
+                self._flights.start(step, planned_s)
+            landed = self._flights.land(all_of_them=step is None)
+            self._report(planned_s - began_s, worth_it=landed or bool(commands))
+            if self._flights.faults >= MAX_FAULTS:
                 raise EngineBroken(f"{MAX_FAULTS} steps in a row raised")
-            wait_s = self._wait_s(step)
+            wait_s = self._wait_s(busy=landed or step is not None)
 
     def _obey(self, command: Told) -> None:
         match command:
@@ -78,22 +73,6 @@ class DecodeLoop:
             case Inspect():
                 self._channel.answer(inspect(self._core, command, self._clock()))
 
-    def _compute(self, step: Step, began_s: float) -> None:
-        try:
-            result = self._runner.step(step.batch)
-        except MemoryError as error:
-            raise EngineBroken("a step ran out of memory") from error
-        except Exception as error:
-            self._faults += 1
-            log.error("step_raised", in_a_row=self._faults, exc_info=error)
-            self._core.fail(step, f"{type(error).__name__}: {error}", self._clock())
-        else:
-            self._faults = 0
-            ended_s = self._clock()
-            self._meter.observe(step, ended_s - began_s, result.copy_s)
-            self._core.costs = self._meter.costs
-            self._core.finish(step, result, ended_s)
-
     def _report(self, schedule_s: float, worth_it: bool) -> None:
         events, stats = self._core.take_events()
         stats.schedule_s += schedule_s
@@ -105,9 +84,9 @@ class DecodeLoop:
             stats = StepStats()
         self._unsaid = stats
 
-    def _wait_s(self, step: Step | None) -> float | None:
+    def _wait_s(self, busy: bool) -> float | None:
         if not self._core.has_work:
             return None
         # Nothing to compute though somebody waits: only a command or time (a deadline)
         # changes that, and spinning would take a core from the front end.
-        return 0 if step is not None else NO_STEP_WAIT_S
+        return 0 if busy else NO_STEP_WAIT_S

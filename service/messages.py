@@ -137,7 +137,7 @@ class RequestEvent(msgspec.Struct, array_like=True):
 class StepStats(msgspec.Struct, array_like=True):
     """Gauges after a step, and counters and time since the last message (they add up
     when messages merge). `used_slots` of `held_pages` pages carry a token; `scheduler` is
-    the strategy in use."""
+    the strategy in use. `overrun_tokens` were drawn for requests that had ended."""
 
     scheduler: str = ""
     running: int = 0
@@ -156,6 +156,7 @@ class StepStats(msgspec.Struct, array_like=True):
     recomputed_tokens: int = 0
     swapped_pages: int = 0
     short_rows: int = 0
+    overrun_tokens: int = 0
     plan_faults: int = 0
     schedule_s: float = 0.0
     model_s: float = 0.0
@@ -172,11 +173,13 @@ class StepEvents(msgspec.Struct, tag=True, array_like=True):
 
 
 class SchedulerSet(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The strategy was exchanged, or was not and `error` says why in one line."""
+    """The strategy was exchanged, or was not and `error` says why in one line, and whether
+    the fault is `in_options`."""
 
     generation: int
     ticket: int
     error: str | None = None
+    in_options: bool = False
 
 
 class RequestState(msgspec.Struct, frozen=True, array_like=True):

@@ -14,6 +14,7 @@ COUNTERS = (
     "recomputed_tokens",
     "swapped_pages",
     "short_rows",
+    "overrun_tokens",
     "plan_faults",
     "schedule_s",
     "model_s",

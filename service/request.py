@@ -43,7 +43,7 @@ class Move(Enum):
     SWAP_OUT = "swap_out"
     RESUME = "resume"
     END = "end"  # nothing in flight
-    DRAIN = "drain"  # ended with a step in flight
+    DRAIN = "drain"  # ended with a step in flight, or its last token is in it
     SETTLE = "settle"  # that step returned
 
 
@@ -78,6 +78,10 @@ class Request:
     """One request. Satisfies `schedulers.interface.RequestView`. `state` is changed by
     `move` alone, `known` and `output_tokens` by `append`: attributes, because the core and
     strategies ask each of them several times a row and step."""
+
+    # It drains with its last token in flight: its end is still to tell. Of the class, because
+    # with over 29 attributes of its own each of them is found more slowly (Python 3.11).
+    owed = False
 
     def __init__(self, submit: Submit, page_size: int, keys: MakeKeys = keys_of_tokens) -> None:
         self.id = RequestId(submit.id)
@@ -129,6 +133,13 @@ class Request:
         self.output.append(token)
         self.known += 1
         self.output_tokens += 1
+
+    def forget_last(self) -> None:
+        """Undo `append`."""
+        self.tokens.pop()
+        self.output.pop()
+        self.known -= 1
+        self.output_tokens -= 1
 
     def advance(self, tokens: int) -> int:
         """`tokens` more are computed. Returns how many of them had been computed before."""

@@ -38,12 +38,13 @@ class StepLimits:
 @dataclass(slots=True)
 class Step:
     """A step in flight: the batch for the runner, and whom it touches. `swapped_in` compute
-    as well."""
+    as well. `anticipated`: a later step was planned as if this one had returned."""
 
     batch: StepBatch
     computing: list[Request]
     swapped_out: list[Request]
     swapped_in: list[Request]
+    anticipated: bool = False
 
     def touched(self) -> list[Request]:
         """Everybody whose pages the step reads or writes."""

@@ -29,6 +29,7 @@ def make_core(
     prefix_cache: bool = True,
     audit: Callable[[Core], None] | None = check_core,
     report: Callable[..., object] = lambda event, **why: None,
+    steps_in_flight: int = 1,
 ) -> Core:
     """`pages` counts those that requests can have (the scratch page comes on top)."""
     residency = Residency(PageAllocator(pages + 1, prefix_cache), HostPages(host), page_size)
@@ -39,7 +40,8 @@ def make_core(
         clock=lambda: 0.0,
         strict=strict,
     )
-    return Core(residency, planner, StepLimits(rows, budget, watermark), audit)
+    limits = StepLimits(rows, budget, watermark)
+    return Core(residency, planner, limits, audit, steps_in_flight=steps_in_flight)
 
 
 def make_submit(
