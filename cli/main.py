@@ -110,6 +110,18 @@ def info(target: Target = TARGET) -> None:
 
 
 @app.command()
+def doctor(
+    config: Config = None,
+    assignments: Assignments = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say what `serve` would run on this machine, why, and what is missing."""
+    from cli.doctor import doctor as run
+
+    raise typer.Exit(run(config, assignments or [], as_json))
+
+
+@app.command()
 def demo(
     model: Annotated[str, typer.Option(help="As the setting model.source.")] = "default",
     prompt: Annotated[str, typer.Option(help="What to ask.")] = "What is a moving walkway?",

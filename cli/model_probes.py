@@ -1,0 +1,129 @@
+"""Looks at what `walkway serve` would make of a model on this machine: which device, dtype
+and attention backend, by the code that the loader itself asks; nothing is fetched or loaded.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from cli.gpu_probes import gpu_kernels
+from cli.machine import Choice, Fault, Invariance, Model, Serving
+from cli.probes import attempt
+from memory.attention.choose import choose
+from memory.attention.interface import KVSpec
+from models.config import ModelConfig, from_hf, limit_context
+from models.devices import DTYPES, choose_device, choose_dtype
+from models.gguf_config import from_gguf
+from models.gguf_file import read_gguf
+from models.invariance import make_invariant
+from models.layers import LayerReader
+from models.linear import cpu_kernel
+from models.load import ON_GPU, SUMMED
+from models.pools import CPU_POOL_BYTES
+from models.random_weights import SMOLLM2_135M, RandomWeights
+from models.shard import refuse_uneven
+from models.source import cached_path
+from service.settings import Settings
+
+MEASURED_WEIGHTS = 100_000_000
+"""Invariance is measured where a layer's products and the head have no more weights
+together: seconds on two cores."""
+
+
+def model(settings: Settings) -> Model:
+    """The configured model. ModelError where it cannot be served."""
+    if settings.model.source == "toy":
+        return Model(None)
+    path = cached_path(settings.model.source)
+    config = SMOLLM2_135M if path is None else _read(path)
+    config = limit_context(config, settings.model.max_context_tokens)
+    refuse_uneven(config, settings.engine.tensor_parallel)
+    return Model(config, here=path is not None)
+
+
+def _read(path: Path) -> ModelConfig:
+    return from_hf(path) if path.is_dir() else from_gguf(read_gguf(path))
+
+
+def serving(config: ModelConfig, settings: Settings) -> Serving:
+    """What the loader would make of a model."""
+    found = attempt(partial(choice, config, settings))
+    if isinstance(found, Fault):
+        return Serving(found)
+    spec = spec_of(config, settings, found.device, found.dtype)
+    compiled = found.attention == "flashinfer"
+    return Serving(
+        choice=found,
+        gpu_kernels=attempt(partial(gpu_kernels, spec)) if compiled else None,
+        invariance=attempt(partial(invariance, config, settings, found)),
+        wanted_bytes=wanted_bytes(config, settings, spec),
+    )
+
+
+def choice(config: ModelConfig, settings: Settings) -> Choice:
+    """Device, dtype and backend as the loader takes them. ModelError or BackendUnavailable
+    where it would refuse."""
+    device = choose_device(settings.model.device)
+    dtype = choose_dtype(settings.model.dtype, device)
+    spec = spec_of(config, settings, device, dtype)
+    widths = (config.hidden_size, config.intermediate_size // settings.engine.tensor_parallel)
+    backend, why = choose(settings.attention.backend, spec, widths)
+    return Choice(device, dtype, backend.name, why)
+
+
+def spec_of(config: ModelConfig, settings: Settings, device: str, dtype: str) -> KVSpec:
+    """The keys and values of one rank."""
+    ranks = settings.engine.tensor_parallel
+    return KVSpec(
+        num_layers=config.num_layers,
+        num_q_heads=config.num_q_heads // ranks,
+        num_kv_heads=config.num_kv_heads // ranks,
+        head_dim=config.head_dim,
+        page_size=settings.memory.page_size,
+        dtype=DTYPES[dtype],
+        device=device,
+    )
+
+
+def invariance(config: ModelConfig, settings: Settings, found: Choice) -> Invariance:
+    """Measured with random weights of one layer and the head, as the loader measures it."""
+    if settings.engine.tensor_parallel > 1:
+        return Invariance(False, SUMMED)
+    if found.device != "cpu":
+        return Invariance(None, f"not measured: {ON_GPU}")
+    if found.attention != "cpu":
+        return Invariance(False, f"{found.attention} attention sums by the row's place")
+    if _weights(config) > MEASURED_WEIGHTS:
+        return Invariance(None, "a model this large is measured when it was loaded")
+    dtype = DTYPES[found.dtype]
+    one_layer, weights = replace(config, num_layers=1), RandomWeights(0, "cpu", dtype)
+    decoder = LayerReader(one_layer, weights, dtype, cpu_kernel(dtype)[0]).decoder()
+    fault = make_invariant(decoder.linears())
+    return Invariance(fault is None, fault or "")
+
+
+def wanted_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
+    """Host memory for weights, pool and host store, as far as the settings tell."""
+    memory = settings.memory
+    if spec.device != "cpu":
+        return memory.host_bytes
+    pool = memory.pool_bytes or CPU_POOL_BYTES
+    if memory.num_pages is not None:
+        pool = memory.num_pages * spec.page_bytes
+    return _parameters(config) * spec.dtype.itemsize + pool + memory.host_bytes
+
+
+def _weights(c: ModelConfig) -> int:
+    """Of one layer's products and the head."""
+    return _layer_weights(c) + c.vocab_size * c.hidden_size
+
+
+def _parameters(c: ModelConfig) -> int:
+    """Of the whole model, norms and biases left out."""
+    tables = 1 if c.tied else 2
+    return c.num_layers * _layer_weights(c) + tables * c.vocab_size * c.hidden_size
+
+
+def _layer_weights(c: ModelConfig) -> int:
+    heads = 2 * (c.num_q_heads + c.num_kv_heads) * c.head_dim
+    return c.hidden_size * (heads + 3 * c.intermediate_size)
