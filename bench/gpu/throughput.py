@@ -1,0 +1,114 @@
+"""Tokens a second through the core and the runner, and where a step's time goes: models in
+two shapes, graphs on and off, one and two steps in flight.
+
+The host's time of a step is planning, and starting (inputs, plan, launches); what is left is
+waiting for the device. With two steps in flight they overlap.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from bench.gpu.engine import Answers, make_core, run
+from bench.gpu.findings import Findings
+from bench.gpu.made import Made, made, random_tokens
+from bench.gpu.place import Place
+from bench.gpu.room import PAGE_SIZE, Room
+from models.config import ModelConfig
+from models.device_runner import DeviceRunner
+from models.random_weights import LLAMA_8B, SMOLLM2_135M
+from schedulers.fcfs import FCFS, FCFSOptions
+
+SHAPES = {"default shape": SMOLLM2_135M, "8B shape": LLAMA_8B}
+BATCHES = (1, 32, 256)
+PROMPT = 128
+STEP_TOKENS = 4096
+OUTPUT = {1: 96, 32: 96, 256: 64}
+SPARE_BYTES = 6 * 2**30  # activations, graphs, logits
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How steps are run."""
+
+    graphs: bool
+    in_flight: int
+
+    def __str__(self) -> str:
+        return f"graphs {'on' if self.graphs else 'off'}, {self.in_flight} in flight"
+
+
+def check(place: Place, findings: Findings) -> None:
+    for name, config in SHAPES.items():
+        if findings.out_of_time(name):
+            return
+        needed, free = _needed_bytes(config), torch.cuda.mem_get_info()[0]
+        if free < needed:
+            findings.note(
+                f"{name}: needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free"
+            )
+            continue
+        _shape(place, findings, name, config)
+        place.clear()
+
+
+def _shape(place: Place, findings: Findings, name: str, config: ModelConfig) -> None:
+    rows = max(BATCHES)
+    pages = rows * -(-(PROMPT + max(OUTPUT.values())) // PAGE_SIZE)
+    room = Room(pages, 0, rows, STEP_TOKENS)
+    model = made(place, config, "tested", room)
+    findings.say(f"{name}: weights made")
+    for graphs in (True, False):
+        runner = model.runner(place.recorder(), rows if graphs else 0)
+        findings.say(f"{name}: {'graphs captured' if graphs else 'without graphs'}")
+        for in_flight in (1, 2):
+            for batch in BATCHES:
+                way = Way(graphs, in_flight)
+                if findings.out_of_time(f"{name}, {way}, batch {batch}"):
+                    return
+                _measure(findings, name, model, runner, room, way, batch)
+
+
+def _measure(
+    findings: Findings,
+    name: str,
+    model: Made,
+    runner: DeviceRunner,
+    room: Room,
+    way: Way,
+    batch: int,
+) -> None:
+    """A short run to warm up, then the one that counts."""
+    prompts = [random_tokens(model.config, PROMPT, seed=i) for i in range(batch)]
+    for tokens in (4, OUTPUT[batch]):
+        core = make_core(room, FCFS(FCFSOptions()), way.in_flight)
+        answers = run(core, runner, prompts, tokens)
+    title = f"{name}, {way}, batch {batch}"
+    findings.figure(title, batch * OUTPUT[batch] / answers.wall_s, "tokens/s")
+    findings.details[title] = _split(answers)
+    if way == Way(True, 1):  # one after the other, so that the two add up
+        split = _split(answers)
+        host = split["host: planning"] + split["host: starting"]
+        findings.figure(f"{title}: host", host, "ms a step")
+        findings.figure(f"{title}: waiting", split["waiting for the device"], "ms a step")
+
+
+def _split(answers: Answers) -> dict[str, float]:
+    """Milliseconds of a step, on average over the run's."""
+    each = 1e3 / answers.steps
+    return {
+        "step": answers.wall_s * each,
+        "host: planning": answers.planning_s * each,
+        "host: starting": answers.starting_s * each,
+        "waiting for the device": answers.landing_s * each,
+        "device: model": answers.model_s * each,
+        "device: sampling": answers.sample_s * each,
+    }
+
+
+def _needed_bytes(config: ModelConfig) -> int:
+    """Weights, and what is used beside them."""
+    wide = config.num_layers * config.hidden_size
+    attention = wide * config.head_dim * 2 * (config.num_q_heads + config.num_kv_heads)
+    tables = config.vocab_size * config.hidden_size * (1 if config.tied else 2)
+    return 2 * (3 * wide * config.intermediate_size + attention + tables) + SPARE_BYTES
