@@ -9,10 +9,13 @@ from schedulers.draft import Draft
 from schedulers.eviction import DOC, Evictions, Way
 from schedulers.interface import ALWAYS, Plan, Promise, Refusal, RequestView, Snapshot
 from schedulers.order import share
+from schedulers.pace import AnswerLength, Pace
 from schedulers.queue import WaitingQueue
 from schedulers.running import Running
 
 MAX_REFUSED = 128  # in one plan: ending thousands in one step would hold up those that run
+MAX_DOUBTED = 256  # in one plan; whoever comes behind is not asked about
+MARGIN = 1.15  # of what who joins probably needs: whoever joins later slows it down
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +34,23 @@ class DeadlineOptions:
 
 
 class Deadline:
-    """Whoever is due first, of those that can make it by estimate. The others are refused
-    before they cost anything, at most MAX_REFUSED in one step and the earliest first; what
-    has output, or is swapped, cannot be refused and has its place `patience_s` after it was
-    due. An idle engine tries one that is hopeless by estimate alone: with nothing computed
-    an estimate that was wrong would stay so.
+    """Whoever is due first, of those that can make it. There are two estimates.
 
-    The estimate: computing what the cache does not have of the prompt, which gives the first
+    The least: computing what the cache does not have of the prompt, which gives the first
     token, then a step for each token up to `min_tokens`, as long as a step takes with those
-    that run now. It assumes no queueing, and nothing of `max_tokens`. A request without a
-    deadline is never refused; it is due `patience_s` after it arrived, so whoever arrives
-    later than that goes behind it unless overdue already.
+    that run now. It assumes no queueing, and nothing of `max_tokens`. Whoever cannot make it
+    by that is hopeless and refused before it costs anything, at most MAX_REFUSED in one step
+    and the earliest first. An idle engine tries one that is hopeless by estimate alone: with
+    nothing computed an estimate that was wrong would stay so.
+
+    The likely: a token takes as long as it took those that ran lately, with the prefills of
+    others, and an answer has `min_tokens` or, without, the usual number of them. Whoever is
+    not likely to make it has its place `patience_s` after it is due, behind those that are:
+    under overload it would only slow them down to miss theirs as well. So have the hopeless
+    that cannot be refused, because they have output or are swapped.
+
+    A request without a deadline is never refused; it is due `patience_s` after it arrived, so
+    whoever arrives later than that goes behind it unless overdue already.
     """
 
     Options: ClassVar[type[DeadlineOptions]] = DeadlineOptions
@@ -53,9 +62,12 @@ class Deadline:
     def __init__(self, options: DeadlineOptions) -> None:
         self.options = options
         self._queue = WaitingQueue(self._due_s)
+        self._pace, self._usual = Pace(), AnswerLength()
 
     def plan(self, snap: Snapshot) -> Plan:
         self._queue.sync(snap)
+        self._pace.observe(snap)
+        self._usual.observe(snap)
         draft, how = Draft(snap), Evictions(self.options.eviction, snap)
 
         def rank(view: RequestView) -> float:
@@ -77,7 +89,11 @@ class Deadline:
             # Past so many, only what is plainly hopeless is passed over, and left alone.
             may_refuse = len(draft.refused) + (spared is not None) < MAX_REFUSED
             if not self._is_hopeless(snap, view, ask_cache=may_refuse):
-                yield view
+                # Without a row nobody joins, whoever comes first.
+                if draft.rows > 0 and len(late) < MAX_DOUBTED and self._is_doubtful(snap, view):
+                    late.append(view)
+                else:
+                    yield view
             elif view.output_tokens or view.id in snap.swapped:
                 late.append(view)
             elif spared is None and due_s > snap.now_s and not snap.running:
@@ -91,8 +107,9 @@ class Deadline:
         yield from late
 
     def _lag_s(self, snap: Snapshot, view: RequestView) -> float:
-        """How much later than it is due a hopeless request has its place."""
-        return self.options.patience_s if self._is_hopeless(snap, view) else 0.0
+        """How much later than it is due a request has its place that will not make it."""
+        lost = self._is_doubtful(snap, view) or self._is_hopeless(snap, view)
+        return self.options.patience_s if lost else 0.0
 
     def _due_s(self, view: RequestView) -> float:
         first_s = None if view.output_tokens else view.first_token_deadline_s
@@ -116,6 +133,17 @@ class Deadline:
         if ask_cache and token_s <= left_s < uncached * token_s:
             uncached = snap.pending(view)
         return left_s < uncached * token_s
+
+    def _is_doubtful(self, snap: Snapshot, view: RequestView) -> bool:
+        """Whether `view` is not likely to be answered in full by its deadline."""
+        if view.deadline_s is None or self._pace.step_s is None:
+            return False
+        rest = max(0.0, (view.min_tokens or self._usual.tokens) - view.output_tokens - 1)
+        uncached = view.known - view.computed
+        need_s = snap.costs.step_s + uncached * snap.costs.token_s + rest * self._pace.step_s
+        if view.id not in snap.running:
+            need_s *= MARGIN
+        return view.deadline_s - snap.now_s < need_s
 
 
 def _refuse(snap: Snapshot, draft: Draft, view: RequestView) -> None:

@@ -4,7 +4,6 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
-from itertools import chain
 from typing import Any
 
 from schedulers.interface import RequestId, RequestView, Snapshot
@@ -61,13 +60,6 @@ class WaitingQueue:
         ]
         for _, request in merge(sorted(swapped), self._lanes.get(lane, ())):
             yield snap.swapped.get(request) or snap.waiting[request]
-
-    def __iter__(self) -> Iterator[RequestId]:
-        """Everybody who waits, lane after lane."""
-        return (request for _, request in chain.from_iterable(self._lanes.values()))
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def _add(self, views: Iterable[RequestView]) -> set[str]:
         new: defaultdict[str, list[Place]] = defaultdict(list)

@@ -69,7 +69,8 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
                 await self._desk.exchange(name, options)
             except Rejected as error:
                 why = str(error)[:MAX_COMPLAINT]
-                raise InvalidArgument([Violation("name", why)]) from error
+                field = "options" if error.in_options else "name"
+                raise InvalidArgument([Violation(field, why)]) from error
             found = await self._desk.inspect(requests=False)
             return pb.SetSchedulerResponse(scheduler=scheduler(found.scheduler))
         raise AssertionError("a status was set above")

@@ -6,12 +6,15 @@ from schedulers.registry import BUILT_IN
 from service.messages import SchedulerSet, SetScheduler
 from service.settings import SchedulerChoice
 
+STAND_IN = "fcfs"
+
 log = structlog.get_logger()
 
 
 class ChosenScheduler:
-    """The configured one, until another is put in place; FCFS in the place of one that an
-    engine died planning with, until the next exchange. `replaces` names that one."""
+    """The configured one, until another is put in place; FCFS in the place of one that struck
+    out, or that an engine died with or did not come up with, until the next exchange.
+    `replaces` names that one."""
 
     def __init__(self, configured: SchedulerChoice) -> None:
         self.choice = configured
@@ -34,15 +37,24 @@ class ChosenScheduler:
             self._choose(asked.name, asked.options)
             self.replaces = ""
 
+    def planned_by(self, name: str) -> None:
+        """A step's strategy. FCFS, where another was chosen, stands in for one that struck
+        out, until the next exchange."""
+        if name == STAND_IN != self.choice.name:
+            self._stand_in()
+
     def engine_gone(self, planning: bool) -> None:
-        """The engine ended, and whether its strategy was planning then: it never came back,
-        or took the process with it."""
+        """The engine ended or did not come up, and whether its strategy was planning or being
+        made then: it never came back, could not be made, or took the process with it."""
         self._asked.clear()
         name = self.choice.name
         if planning and name not in BUILT_IN:  # those are ours: somebody else killed it
-            log.error("scheduler_hung", scheduler=name, stands_in="fcfs")
-            self._choose("fcfs", {})
-            self.replaces = self.replaces or name
+            log.error("scheduler_blamed", scheduler=name, stands_in=STAND_IN)
+            self._stand_in()
+
+    def _stand_in(self) -> None:
+        self.replaces = self.choice.name
+        self._choose(STAND_IN, {})
 
     def _choose(self, name: str, options: dict[str, object]) -> None:
         self.choice = self.choice.model_copy(update={"name": name, "options": options})

@@ -17,7 +17,12 @@ Answer = SchedulerSet | Inspected
 
 
 class Rejected(Exception):
-    """The engine will not plan by this strategy; one line for people."""
+    """The engine will not plan by this strategy, or not with these options; one line for
+    people."""
+
+    def __init__(self, why: str, in_options: bool = False) -> None:
+        super().__init__(why)
+        self.in_options = in_options
 
 
 class Desk:
@@ -53,7 +58,7 @@ class Desk:
         answer = await self._ask(SetScheduler(next(self._tickets), name, options))
         assert isinstance(answer, SchedulerSet), f"{answer} is no answer to SetScheduler"
         if answer.error is not None:
-            raise Rejected(answer.error)
+            raise Rejected(answer.error, answer.in_options)
 
     def answer(self, answer: Answer) -> None:
         """The engine has answered."""

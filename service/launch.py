@@ -17,6 +17,7 @@ from service.channel import Context, FrontSocket, Told
 from service.engine_process import EngineSpec, process_main, run_engine
 from service.messages import Event, Failed, Inspected, Ready, SchedulerSet, StepEvents, Stop
 from service.planner import Flag
+from service.stalls import StallWatch
 
 KILL_S = 5.0
 FRONT_ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -131,6 +132,7 @@ class Engine:
         self._exited = asyncio.Event()
         self._on_news = on_news
         self._planning = spec.planning
+        self._scheduler = spec.settings.scheduler.name
         self._generation = spec.generation
         self._channel = FrontSocket(context, spec.address, self._hear)
         inline = spec.settings.engine.isolation == "inline"
@@ -139,13 +141,18 @@ class Engine:
 
     @property
     def planning(self) -> bool:
-        """Whether its strategy is planning, or was when it died."""
+        """Whether its strategy is planning or being made, or was when it died."""
         return self._planning.value
 
-    async def ready(self) -> Ready:
-        """Wait until it serves. Raises StartupError when it ended instead."""
+    async def ready(self, making_s: float) -> Ready:
+        """Wait until it serves, however long the model takes to load; only its strategy has
+        to be made within `making_s`. Raises StartupError when it ended instead."""
         waits: set[asyncio.Future[Ready] | asyncio.Future[str]] = {self._ready, self.ended}
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        watch = StallWatch(making_s)
+        while not (self._ready.done() or self.ended.done()):
+            await asyncio.wait(waits, timeout=watch.look_s, return_when=asyncio.FIRST_COMPLETED)
+            if watch.look(self.planning, self.progress):
+                self.condemn(f"scheduler {self._scheduler!r} was not made in {making_s:g} s")
         if self.ended.done():
             raise StartupError(self.ended.result())
         return self._ready.result()

@@ -71,6 +71,7 @@ class Planner:
         self._strict = strict
         self._fallback = FCFS(FCFSOptions())
         self._strikes = 0
+        self._of_this = 0  # faults of the strategy in place
         self.forget()
 
     def exchange(
@@ -79,7 +80,7 @@ class Planner:
         """Use another strategy from the next step on."""
         self.name, self._scheduler, self.options = name, scheduler, options or {}
         self.replaces = ""
-        self._strikes = 0
+        self._strikes = self._of_this = 0
         self.forget()
 
     def forget(self) -> None:
@@ -124,7 +125,10 @@ class Planner:
         self.faults += 1
         self.all_faults += 1
         self._strikes += 1
-        self._report("scheduler fault", scheduler=self.name, fault="; ".join(faults[:3]))
+        self._of_this += 1
+        if self._of_this <= STRIKES or self._of_this.bit_count() == 1:  # ever more seldom
+            fault = f"{'; '.join(faults[:3])} (fault {self._of_this})"
+            self._report("scheduler fault", scheduler=self.name, fault=fault)
         if self._strikes == STRIKES and self._scheduler is not self._fallback:
             self._report("scheduler replaced", scheduler=self.name, fault="fcfs takes over")
             replaced = self.name

@@ -180,7 +180,7 @@ class Supervisor:
             raise StartupError(f"cannot start an engine at {address}: {error}") from error
         self._engine = engine
         try:
-            self._ready = await engine.ready()
+            self._ready = await engine.ready(self._settings.engine.stall_timeout_s)
         except StartupError:
             await engine.retire(FAILED_GRACE_S)
             raise
@@ -228,6 +228,7 @@ class Supervisor:
                 await self._launch()
             except StartupError as error:
                 why, served_s = str(error), 0.0
+                self._chosen.engine_gone(self._engine is not None and self._engine.planning)
                 log.error("engine_start_failed", generation=self._generation, why=why)
             else:
                 return
@@ -235,6 +236,7 @@ class Supervisor:
     def _hear(self, news: News) -> None:
         if isinstance(news, StepEvents):
             self._pending.difference_update(e.id for e in news.events if e.finish is not None)
+            self._chosen.planned_by(news.stats.scheduler)
             self._listener.on_events(news)
             return
         if isinstance(news, SchedulerSet):

@@ -48,3 +48,8 @@ class NotMade(FCFS):
 class MadeByExiting(FCFS):
     def __init__(self, options: object) -> None:
         sys.exit("bye")
+
+
+class Raises(FCFS):
+    def plan(self, snap: Snapshot) -> Plan:
+        raise ZeroDivisionError("in a plug-in")

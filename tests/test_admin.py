@@ -78,21 +78,22 @@ async def test_options_keep_their_kinds_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "field", "words"),
     [
-        (choice(""), "0 bytes"),
-        (choice("x" * 600), "600 bytes"),
-        (choice("sjf"), "sjf"),
-        (choice("fcfs", colour="red"), "colour"),
+        (choice(""), "name", "0 bytes"),
+        (choice("x" * 600), "name", "600 bytes"),
+        (choice("sjf"), "name", "sjf"),
+        (choice("fcfs", colour="red"), "options", "colour"),
+        (choice("priority", age_s=-1.0), "options", "age_s is -1.0"),
     ],
 )
 async def test_a_strategy_that_is_not_to_be_had_is_the_callers_mistake(
-    request_: pb.SetSchedulerRequest, words: str
+    request_: pb.SetSchedulerRequest, field: str, words: str
 ) -> None:
     async with serving() as wire:
         error = await status_of(wire.admin.SetScheduler(request_))
         assert error.code() is Code.INVALID_ARGUMENT
-        assert words in bad_fields(error)["name"]
+        assert words in bad_fields(error)[field]
         assert (await scheduler_of(wire)).name == "fcfs"
 
 

@@ -263,6 +263,23 @@ def test_a_bad_plan_is_replaced_and_after_three_in_a_row_so_is_the_strategy(
     assert core.planner.name == "fcfs"
 
 
+def test_faults_that_never_end_are_all_counted_and_ever_more_seldom_told() -> None:
+    told: list[str] = []
+    core = make_core(
+        pages=20, strict=False, report=lambda event, *, scheduler, fault: told.append(fault)
+    )
+    ticks = iter(range(0, 1000, 10))
+    core.planner._clock = lambda: float(next(ticks))
+    core.submit(make_submit(1, max_tokens=20))
+    run(core, make_toy(core))
+    assert core.planner.all_faults == 20
+    first = (1, 2, 3)  # then FCFS takes over, which is as late
+    late = [line for line in told if line.startswith("a plan took")]
+    assert [line.split("(")[1] for line in late] == [
+        f"fault {n})" for n in (*first, *first, 4, 8, 16)
+    ]
+
+
 def test_a_late_plan_is_used_and_counted() -> None:
     core = make_core(strict=False)
     ticks = iter(range(0, 1000, 10))
@@ -319,7 +336,8 @@ def test_a_waiting_queue_keeps_itself_by_what_changed() -> None:
         queue.sync(snap)
         fresh = WaitingQueue(key=lambda view: -view.priority)
         fresh.sync(replace(snap, rebuild=True))
-        seen.append((list(queue), list(fresh)))
+        kept, read = ([view.id for view in q.candidates(snap)] for q in (queue, fresh))
+        seen.append((kept, read))
         return FCFS(FCFSOptions()).plan(snap)
 
     core = make_core(pages=5, rows=3, scheduler=Answering(look))

@@ -62,7 +62,7 @@ class Front:
         self.down.append((time.monotonic(), why))
 
     def on_events(self, events: StepEvents) -> None:
-        assert events.generation == len(self.ready)
+        assert events.generation == self.ready[-1].generation
         for event in events.events:
             assert event.id not in self.finish
             self.tokens.setdefault(event.id, []).extend(event.tokens)
@@ -70,7 +70,7 @@ class Front:
                 self.finish[event.id] = event.finish
 
     def on_answer(self, answer: SchedulerSet | Inspected) -> None:
-        assert answer.generation == len(self.ready)
+        assert answer.generation == self.ready[-1].generation
         self.answers[answer.ticket] = answer
 
 

@@ -1,0 +1,103 @@
+"""What `deadline` makes of more than the engine can do, simulated, and how it tells who is
+likely to make it."""
+
+import random
+
+import pytest
+
+from bench.simulation.catalogue import find_profile
+from bench.simulation.choice import Choice
+from bench.simulation.demand import Demand, Load
+from bench.simulation.engine import simulate
+from bench.trace import Arrival
+from service.messages import Limits
+from tests.test_deadline import request, scene
+from tests.watched import Scene
+
+CAPACITY_PER_S, SERVED_S = 3.2, 9.5  # of the `cpu` profile with such requests
+
+
+def overload(times: float, seconds: float = 45.0) -> Load:
+    """Requests with deadlines of two to four times what one takes in a full batch."""
+    draw = random.Random(1)
+    at_s, demands = 0.0, []
+    while at_s < seconds:
+        at_s += draw.expovariate(times * CAPACITY_PER_S)
+        arrival = Arrival(at_s, draw.randint(30, 120), draw.randint(24, 64))
+        deadline_s = draw.uniform(2, 4) * SERVED_S
+        demands.append(Demand(arrival, deadline_s=deadline_s))
+    return Load("overload", demands)
+
+
+def met(load: Load, name: str) -> float:
+    records = simulate(load, find_profile("cpu"), Choice(name, name)).records
+    return sum(record.answered for record in records) / len(records)
+
+
+def test_at_twice_the_capacity_clearly_more_deadlines_are_met_than_by_fcfs() -> None:
+    load = overload(2.0)
+    assert met(load, "deadline") > met(load, "fcfs") + 0.15
+
+
+def test_within_the_capacity_every_deadline_is_met() -> None:
+    assert met(overload(0.9), "deadline") == 1.0
+
+
+def slow_engine(rows: int) -> Scene:
+    """One request runs, and a step takes 10 s, far more than the measured costs say."""
+    found = scene(rows=rows)
+    found.step(request(0, tokens=3, max_tokens=30))
+    for _ in range(3):
+        found.step(after_s=10.0)
+    return found
+
+
+def test_who_is_not_likely_to_make_it_goes_behind_those_who_are() -> None:
+    found = slow_engine(rows=2)
+    assert found.step(request(1, 80.0, min_tokens=6), request(2, 90.0), after_s=10.0) == [0, 2]
+    assert not found.plan.refuse
+
+
+def test_who_is_not_likely_to_make_it_is_tried_where_there_is_room() -> None:
+    found = slow_engine(rows=3)
+    ran = found.step(request(1, 80.0, min_tokens=6), request(2, 90.0), after_s=10.0)
+    assert sorted(ran) == [0, 1, 2]
+
+
+def test_an_exchange_forgets_how_long_steps_took() -> None:
+    found = slow_engine(rows=2)
+    found.core.planner.forget()
+    assert found.step(request(1, 80.0, min_tokens=6), request(2, 90.0), after_s=10.0) == [0, 1]
+
+
+def test_time_without_work_is_no_step() -> None:
+    found = scene(rows=1)
+    found.step(request(0, max_tokens=2))
+    found.step(after_s=1.0)
+    assert found.step(after_s=500.0) == []
+    found.submit(request(1, 540.0, min_tokens=6), request(2, 590.0))
+    assert found.step(after_s=1.0) == [1]
+
+
+@pytest.mark.parametrize(("due_s", "first"), [(None, 2), (25.0, 1)])
+def test_an_answer_is_taken_to_have_the_usual_length_unless_that_was_cut(
+    due_s: float | None, first: int
+) -> None:
+    """Four tokens took 40 s. The next has 30 s left: too little for as many, if they are."""
+    found = scene(rows=1)
+    found.step(request(0, due_s, limits=Limits(4, expire_by_s=due_s)))
+    while found.core.has_work:
+        found.step(after_s=10.0)
+    now_s = found.now_s
+    found.submit(request(1, now_s + 30.0), request(2, now_s + 50.0))
+    assert found.step() == [first]
+
+
+def test_a_preempted_request_has_not_ended() -> None:
+    """Else its short beginning would count as an answer."""
+    found = scene(rows=2, pages=8)
+    found.step(request(0, tokens=3, max_tokens=12), request(1, tokens=3, max_tokens=12))
+    while not found.plan.evict:
+        found.step(after_s=1.0)
+    found.step(after_s=1.0)
+    assert found.strategy._inner._usual.tokens == 0.0
