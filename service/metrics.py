@@ -49,6 +49,9 @@ class Metrics:
             for cause in Cause:
                 self._preemptions.labels(mode.value, cause.value)
         self._dropped = counter("dropped_tokens", "Tokens generated past a stop string.")
+        self._overrun = counter(
+            "overrun_tokens", "Tokens of steps planned ahead for requests that had ended."
+        )
         self._finishes = counter("requests_finished", "Requests taken, by their end.", "finish")
         self._refusals = counter("requests_refused", "Requests not taken, by code.", "code")
         self._restarts = counter("engine_restarts", "Engines started after the first.")
@@ -146,6 +149,7 @@ class Metrics:
         self._steps.inc(stats.steps)
         self._rows.inc(stats.rows)
         self._short_rows.inc(stats.short_rows)
+        self._overrun.inc(stats.overrun_tokens)
         self._plan_faults.inc(stats.plan_faults)
         for eviction, count in stats.evictions.items():
             mode, cause = eviction.split()
