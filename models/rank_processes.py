@@ -1,7 +1,6 @@
 """The processes of ranks 1, 2, ... as rank 0 holds them: started, heard while they load,
 watched, ended."""
 
-import atexit
 import multiprocessing
 import os
 import queue
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,9 @@ class RankProcesses:
         self._serving = self._closing = False
         self._ranks: dict[Connection, tuple[int, SpawnProcess]] = {}
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
-        # A process that ends would otherwise wait for ranks that wait for it.
-        atexit.register(self.close)
+        # A process that ends waits for its children, which wait for it; and one that is a
+        # child itself does so before it comes to what `atexit` knows.
+        self._at_end = Finalize(None, self.close, exitpriority=0)
         for rank in range(1, size):
             self._start(rank, main, args)
         self._watcher.start()
@@ -91,7 +92,7 @@ class RankProcesses:
 
     def close(self) -> None:
         """End them all. They hold nothing that anybody would miss."""
-        atexit.unregister(self.close)
+        self._at_end.cancel()
         self._closing = True
         for _, process in self._ranks.values():
             process.kill()

@@ -7,6 +7,7 @@ ids. So a page table, a copy or a step means the same everywhere, and rank 0 onl
 
 import gc
 import os
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +29,8 @@ from models.rank_processes import Counts, Failed, Heard, RankProcesses, exit_wit
 from models.shard import Model, Shard
 from models.source import model_path
 
-FAILED_WAIT_S = 2.0
+FAILED_WAIT_S = 5.0
+NO_WORDS_S = 0.5
 
 
 class Ranks:
@@ -86,10 +88,11 @@ def follower_main(
         gc.freeze()  # what is loaded stays: searching it for garbage would hold up all ranks
         follow(seat.model, seat.attention, group)
     except Exception as error:
+        if not isinstance(error, ModelError):
+            time.sleep(NO_WORDS_S)  # the end of rank 0 looks like this too, and ends this
+            traceback.print_exc()
         with suppress(OSError):  # rank 0 is gone
             pipe.send(Failed(_one_line(error)))
-            if not isinstance(error, ModelError):
-                traceback.print_exc()
         os._exit(1)
 
 

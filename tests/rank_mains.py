@@ -1,12 +1,13 @@
 """What ranks run in tests, by functions that a spawned process can import without torch."""
 
+import multiprocessing
 import os
 import signal
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from models.rank_processes import Failed, exit_with_rank_0
+from models.rank_processes import Failed, RankProcesses, exit_with_rank_0
 
 
 def agreeing(rank: int, folder: Path, pipe: Connection, *counts: int) -> None:
@@ -30,3 +31,13 @@ def failing(rank: int, folder: Path, pipe: Connection) -> None:
 
 def killed(rank: int, folder: Path, pipe: Connection) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rank_0(notes: Path) -> None:
+    """Starts a rank, writes down its process, and ends."""
+    processes = RankProcesses(2, agreeing, (5,), print)
+    processes.agree((5,))
+    processes.agree(())
+    processes.serve()
+    [rank] = multiprocessing.active_children()
+    notes.write_text(f"{rank.pid} {processes.folder}")

@@ -424,6 +424,22 @@ def test_no_rank_outlives_rank_0(killed: bool) -> None:
             rank_0.kill()
 
 
+def test_a_rank_0_that_is_a_process_of_its_own_ends_at_once(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=rank_mains.rank_0, args=(notes,))
+    process.start()
+    process.join(10)
+    try:
+        assert process.exitcode == 0, "it waits for a rank that waits for it"
+        pid, folder = notes.read_text().split()
+        assert dies(int(pid), within_s=5)
+        assert not Path(folder).exists()
+    finally:
+        process.kill()
+        process.join()
+
+
 def ranks_of(engine: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{engine}/task/{engine}/children").read_text().split()]
 
