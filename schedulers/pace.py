@@ -4,6 +4,7 @@ from schedulers.interface import RequestId, Snapshot
 
 NEWEST = 0.1  # weight of the latest step
 LATEST = 0.05  # and of the latest answer
+LONGEST = 10.0  # times the usual: a machine that stood still says nothing of steps
 
 
 class Pace:
@@ -22,6 +23,8 @@ class Pace:
         elif snap.running:
             seconds = snap.now_s - self._planned_s
             before_s = seconds if self.step_s is None else self.step_s
+            if before_s:
+                seconds = min(seconds, LONGEST * before_s)
             self.step_s = before_s + NEWEST * (seconds - before_s)
         self._planned_s = snap.now_s
 

@@ -70,6 +70,16 @@ def test_an_exchange_forgets_how_long_steps_took() -> None:
     assert found.step(request(1, 80.0, min_tokens=6), request(2, 90.0), after_s=10.0) == [0, 1]
 
 
+def test_a_machine_that_stood_still_says_little_of_a_step() -> None:
+    found = scene(rows=2)
+    found.step(request(0, tokens=3, max_tokens=30))
+    for _ in range(3):
+        found.step(after_s=1.0)
+    found.step(after_s=200.0)
+    joining = request(1, 244.0, min_tokens=6), request(2, 254.0)
+    assert found.step(*joining, after_s=1.0) == [0, 1]
+
+
 def test_time_without_work_is_no_step() -> None:
     found = scene(rows=1)
     found.step(request(0, max_tokens=2))
