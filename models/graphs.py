@@ -56,6 +56,7 @@ class DecodeGraphs:
         most = max(self.sizes, default=0)
         self._tokens = torch.zeros(most, dtype=torch.int64, device=device)
         self._positions = torch.zeros(most, dtype=torch.int64, device=device)
+        self._every = torch.arange(most, device=device)  # a graph keeps its address alone
         self._logits = torch.zeros(most, model.vocab_size, device=device)
         self._replays: dict[int, Work] = {}
 
@@ -86,7 +87,7 @@ class DecodeGraphs:
 
     def _work(self, size: int) -> Work:
         tokens, positions = self._tokens[:size], self._positions[:size]
-        logits, every = self._logits[:size], torch.arange(size, device=tokens.device)
+        logits, every = self._logits[:size], self._every[:size]
 
         def work() -> None:
             logits.copy_(self._model.logits(self._model.hidden(tokens, positions, every)))
