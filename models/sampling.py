@@ -46,7 +46,7 @@ def choose(
 ) -> list[RowResult]:
     """Draw the next token of each row. `logits` float32 [R, V] belong to `rows`, in order;
     they are not changed. A row that cannot be drawn from has `error` set and no token."""
-    plain = [is_plain(row) for row in rows]
+    plain = [_is_plain(row) for row in rows]
     results = _choose_plain(logits, argmax) if any(plain) else [RowResult()] * len(rows)
     others = [i for i, easy in enumerate(plain) if not easy]
     draws = uniform(
@@ -67,7 +67,7 @@ def prompt_logprobs(
     return tuple(_logprob(row, target, alternatives) for row, target in found)
 
 
-def is_plain(row: Row) -> bool:
+def _is_plain(row: Row) -> bool:
     """Greedy on the raw logits."""
     s = row.sampling
     return (

@@ -97,8 +97,7 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
         built.core.planner.flag = spec.planning
         built.core.planner.replaces = spec.replaces
         on_built()
-        steps_in_flight = built.core.steps_in_flight
-        loop = DecodeLoop(built.core, built.runner, channel, steps_in_flight=steps_in_flight)
+        loop = DecodeLoop(built.core, built.runner, channel)
         started = True
         channel.announce(msgspec.structs.replace(built.ready, generation=spec.generation))
         loop.run()

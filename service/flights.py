@@ -34,22 +34,16 @@ class _Flight:
 class Flights:
     """Starts steps, lands them in order, and tells the core how they went.
 
-    At most `steps_in_flight`, 1 or 2. A step that raises ends its own rows; `faults` counts
-    those in a row. One without memory or device raises EngineBroken. Raises ModelError when
-    the runner takes one step at a time and two are wanted.
+    At most as many as the core's `steps_in_flight`. A step that raises ends its own rows;
+    `faults` counts those in a row. One without memory or device raises EngineBroken. Raises
+    ModelError when the runner takes one step at a time and two are wanted.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        runner: Runner,
-        clock: Callable[[], float],
-        steps_in_flight: int,
-    ) -> None:
+    def __init__(self, core: Core, runner: Runner, clock: Callable[[], float]) -> None:
         self._core = core
         self._clock = clock
-        self._most = steps_in_flight
-        self._launch = _launch(runner, steps_in_flight)
+        self._most = core.steps_in_flight
+        self._launch = _launch(runner, self._most)
         self._open = deque[_Flight]()
         self._landed_s = 0.0
         self._meter = CostMeter()

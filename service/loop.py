@@ -34,12 +34,11 @@ class DecodeLoop:
         runner: Runner,
         channel: EngineSocket,
         clock: Callable[[], float] = time.monotonic,
-        steps_in_flight: int = 1,
     ) -> None:
         self._core = core
         self._channel = channel
         self._clock = clock
-        self._flights = Flights(core, runner, clock, steps_in_flight)
+        self._flights = Flights(core, runner, clock)
         self._unsaid = StepStats()
 
     def run(self) -> None:

@@ -8,7 +8,7 @@ from memory.pages import PageAllocator
 from models.batch import Runner, Sampling, StepBatch, StepResult
 from models.toy import EOS, ToyRunner
 from schedulers.fcfs import FCFS, FCFSOptions
-from schedulers.interface import Scheduler
+from schedulers.interface import Plan, Scheduler, Snapshot
 from service.core import Core, StepLimits
 from service.invariants import check_core
 from service.messages import Finish, Limits, Receipt, RequestEvent, StepStats, Submit
@@ -126,6 +126,17 @@ def solo(submit: Submit, page_size: int = 2) -> list[int]:
     return run(core, make_toy(core)).tokens.get(submit.id, [])
 
 
+class Scripted(FCFS):
+    """Plans that are written down, then FCFS."""
+
+    def __init__(self, *plans: Plan) -> None:
+        super().__init__(FCFSOptions())
+        self._plans = list(plans)
+
+    def plan(self, snap: Snapshot) -> Plan:
+        return self._plans.pop(0) if self._plans else super().plan(snap)
+
+
 class RaisingRunner:
     """Raises in the steps whose numbers are named, else runs `inner`."""
 
@@ -145,6 +156,7 @@ __all__ = [
     "EOS",
     "Answers",
     "RaisingRunner",
+    "Scripted",
     "make_core",
     "make_submit",
     "make_toy",

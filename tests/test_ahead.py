@@ -4,27 +4,15 @@ import pytest
 
 from models.ahead import Drawn
 from models.batch import IN_FLIGHT, Row, RowResult, Sampling, StepResult
-from schedulers.fcfs import FCFS, FCFSOptions
-from schedulers.interface import Cause, Eviction, Mode, Plan, Snapshot
+from schedulers.interface import Cause, Eviction, Mode, Plan
 from service.messages import Finish, RequestEvent, Submit
 from service.request import State
-from tests.cores import EOS, make_core, make_submit, make_toy, run, solo
+from tests.cores import EOS, Scripted, make_core, make_submit, make_toy, run, solo
 from tests.late import Airfield
 from tests.strategies import EVERY, strategy
 
 RECOMPUTE = Eviction(Mode.RECOMPUTE, Cause.PAGES)
 SWAP = Eviction(Mode.SWAP, Cause.PAGES)
-
-
-class Scripted(FCFS):
-    """Plans that are written down, then FCFS."""
-
-    def __init__(self, *plans: Plan) -> None:
-        super().__init__(FCFSOptions())
-        self._plans = list(plans)
-
-    def plan(self, snap: Snapshot) -> Plan:
-        return self._plans.pop(0) if self._plans else super().plan(snap)
 
 
 def make_field(*submits: Submit, plans: tuple[Plan, ...] = (), **sizes: object) -> Airfield:

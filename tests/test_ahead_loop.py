@@ -14,9 +14,9 @@ from service.core import Core
 from service.loop import DecodeLoop, EngineBroken
 from service.messages import End, Finish, SetScheduler
 from service.settings import Settings
-from tests.cores import RaisingRunner, make_core, make_submit, make_toy, solo
+from tests.cores import RaisingRunner, Scripted, make_core, make_submit, make_toy, solo
 from tests.late import Late
-from tests.test_ahead import RECOMPUTE, Scripted
+from tests.test_ahead import RECOMPUTE
 from tests.test_loop import Script
 from tests.wire import ask, collect, serving, toy_build
 
@@ -57,7 +57,7 @@ class Failing(Late):
 def loop_of(script: Script, runner: Callable[[Core], Late], **sizes: Any) -> tuple[Core, Late]:
     core = make_core(pages=20, steps_in_flight=TWO, **sizes)
     late = runner(core)
-    DecodeLoop(core, late, script, steps_in_flight=TWO).run()
+    DecodeLoop(core, late, script).run()
     return core, late
 
 
@@ -85,7 +85,7 @@ def test_it_does_not_sleep_before_a_plan_that_waited_for_a_step() -> None:
     plans = (Plan({1: 3, 2: 3}), Plan({1: 1}, {2: RECOMPUTE}))
     script = Script([make_submit(1), make_submit(2)], *[[]] * 9)
     core = make_core(pages=20, budget=20, steps_in_flight=TWO, scheduler=Scripted(*plans))
-    DecodeLoop(core, late(core), script, steps_in_flight=TWO).run()
+    DecodeLoop(core, late(core), script).run()
     assert set(script.waits[1:7]) == {0}
     assert script.tokens(2) == solo(make_submit(2))
 
@@ -157,7 +157,7 @@ def test_a_step_is_measured_from_the_landing_before_it() -> None:
     core = make_core(pages=20, steps_in_flight=TWO)
     ticks = iter(range(1000))
     script = Script([make_submit(1, max_tokens=18)], *[[]] * 15)
-    loop = DecodeLoop(core, late(core), script, lambda: float(next(ticks)), TWO)
+    loop = DecodeLoop(core, late(core), script, lambda: float(next(ticks)))
     loop.run()
     assert core.costs == StepCosts(step_s=core.costs.step_s, row_s=core.costs.row_s)
     assert core.costs.step_s + core.costs.row_s == pytest.approx(3.0)
@@ -167,7 +167,7 @@ def test_two_steps_in_flight_need_a_runner_that_can_start_them() -> None:
     core = make_core(steps_in_flight=TWO)
     runner = RaisingRunner(make_toy(core), ())
     with pytest.raises(ModelError, match=r"engine\.steps_in_flight is 2.* one step at a time"):
-        DecodeLoop(core, runner, Script(), steps_in_flight=TWO)
+        DecodeLoop(core, runner, Script())
 
 
 def test_the_engine_is_built_as_the_settings_say() -> None:

@@ -93,13 +93,13 @@ def test_time_without_work_is_no_step() -> None:
 def test_an_answer_is_taken_to_have_the_usual_length_unless_that_was_cut(
     due_s: float | None, first: int
 ) -> None:
-    """Four tokens took 40 s. The next has 30 s left: too little for as many, if they are."""
+    """Four tokens took 40 s. The next has 20 s left: too little for as many, if they are."""
     found = scene(rows=1)
     found.step(request(0, due_s, limits=Limits(4, expire_by_s=due_s)))
     while found.core.has_work:
         found.step(after_s=10.0)
     now_s = found.now_s
-    found.submit(request(1, now_s + 30.0), request(2, now_s + 50.0))
+    found.submit(request(1, now_s + 20.0), request(2, now_s + 50.0))
     assert found.step() == [first]
 
 

@@ -139,6 +139,7 @@ def test_planning_time_is_reported() -> None:
 def test_work_that_cannot_be_computed_now_does_not_spin() -> None:
     class Stuck:
         has_work = True
+        steps_in_flight = 1
 
         def begin(self, now_s: float) -> None: ...
 

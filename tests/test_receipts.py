@@ -10,21 +10,10 @@ from service.messages import MAX_PAUSES, Finish, Pause, Receipt, RequestEvent
 from service.outbox import merge_events
 from service.pauses import Pauses
 from service.tenants import ServedTokens
-from tests.cores import Answers, make_core, make_submit, make_toy
+from tests.cores import Answers, Scripted, make_core, make_submit, make_toy
 
 SWAP = Eviction(Mode.SWAP, Cause.PRIORITY, swap_s=0.25, recompute_s=0.5)
 RECOMPUTE = Eviction(Mode.RECOMPUTE, Cause.ROWS)
-
-
-class Scripted(FCFS):
-    """Plans that are written down, then FCFS."""
-
-    def __init__(self, *plans: Plan) -> None:
-        super().__init__(FCFSOptions())
-        self._plans = list(plans)
-
-    def plan(self, snap: Snapshot) -> Plan:
-        return self._plans.pop(0) if self._plans else super().plan(snap)
 
 
 def core_of(*plans: Plan, host: int = 9) -> Core:

@@ -12,7 +12,8 @@ from models.batch import AheadRunner, Landing, Sampling
 from schedulers.interface import Scheduler
 from service.core import Core
 from service.invariants import check_core
-from service.messages import Finish, Limits, RequestEvent, Submit
+from service.messages import Finish, Limits, RequestEvent, StepStats, Submit
+from service.outbox import merge_stats
 from service.planner import Planner
 from service.residency import Residency
 from service.step import Step, StepLimits
@@ -25,17 +26,11 @@ class Answers:
     """What came of a run: tokens by request, and where the time went (seconds)."""
 
     tokens: dict[int, list[int]] = field(default_factory=dict)
-    steps: int = 0
-    rows: int = 0
-    preemptions: int = 0
-    swapped_pages: int = 0
-    recomputed_tokens: int = 0
+    stats: StepStats = field(default_factory=StepStats)  # counters of all steps
     wall_s: float = 0.0
     planning_s: float = 0.0
     starting_s: float = 0.0
     landing_s: float = 0.0
-    model_s: float = 0.0
-    sample_s: float = 0.0
 
 
 class BadPlan(RuntimeError):
@@ -96,13 +91,7 @@ def _land(core: Core, step: Step, landing: Landing, answers: Answers) -> None:
     answers.landing_s += landed_s - began_s
     core.finish(step, result, time.monotonic())
     events, stats = core.take_events()
-    answers.steps += stats.steps
-    answers.rows += stats.rows
-    answers.model_s += stats.model_s
-    answers.sample_s += stats.sample_s
-    answers.preemptions += stats.preemptions
-    answers.swapped_pages += stats.swapped_pages
-    answers.recomputed_tokens += stats.recomputed_tokens
+    answers.stats = merge_stats(answers.stats, stats)
     _take(events, answers)
     answers.planning_s += time.perf_counter() - landed_s
 

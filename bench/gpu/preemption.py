@@ -118,23 +118,23 @@ class Judging:
             self._exact, self._prompts, self._unpressed.tokens, pressed.tokens, self._tie
         )
         findings.expect(not verdict.wrong, f"{way}: {'; '.join(verdict.wrong[:3])}")
-        findings.expect(pressed.preemptions > 0, f"{way}: nobody gave way")
+        findings.expect(pressed.stats.preemptions > 0, f"{way}: nobody gave way")
         moved = {
-            "recompute": pressed.recomputed_tokens,
-            "swap": pressed.swapped_pages,
-            "auto": pressed.recomputed_tokens + pressed.swapped_pages,
+            "recompute": pressed.stats.recomputed_tokens,
+            "swap": pressed.stats.swapped_pages,
+            "auto": pressed.stats.recomputed_tokens + pressed.stats.swapped_pages,
         }
         findings.expect(moved[way.strategy] > 0, f"{way}: nobody gave way by it")
         self._same.append(verdict.same / len(self._prompts))
         self._ties += verdict.ties
-        self._preemptions += pressed.preemptions
+        self._preemptions += pressed.stats.preemptions
         findings.details[str(way)] = {
             "same": verdict.same,
             "ties": verdict.ties,
             "wrong": verdict.wrong,
-            "preemptions": pressed.preemptions,
-            "swapped_pages": pressed.swapped_pages,
-            "recomputed_tokens": pressed.recomputed_tokens,
+            "preemptions": pressed.stats.preemptions,
+            "swapped_pages": pressed.stats.swapped_pages,
+            "recomputed_tokens": pressed.stats.recomputed_tokens,
         }
 
     def sum_up(self) -> None:

@@ -95,14 +95,14 @@ def _measure(
 
 def _split(answers: Answers) -> dict[str, float]:
     """Milliseconds of a step, on average over the run's."""
-    each = 1e3 / answers.steps
+    each = 1e3 / answers.stats.steps
     return {
         "step": answers.wall_s * each,
         "host: planning": answers.planning_s * each,
         "host: starting": answers.starting_s * each,
         "waiting for the device": answers.landing_s * each,
-        "device: model": answers.model_s * each,
-        "device: sampling": answers.sample_s * each,
+        "device: model": answers.stats.model_s * each,
+        "device: sampling": answers.stats.sample_s * each,
     }
 
 
