@@ -55,9 +55,14 @@ Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
 
 
-def _open(context: Context) -> Socket:
+def _open(context: Context, linger_s: float) -> Socket:
+    """`linger_s`: how long what is unsent keeps the context from ending. A connection takes
+    it over when it is made, so it has to be set before: given at the close alone, it is lost
+    on a connection that breaks at that moment, and the context would wait for ever
+    (https://github.com/zeromq/libzmq/issues/3252)."""
     socket: Socket = context.socket(zmq.PAIR)
     socket.set_hwm(0)
+    socket.linger = int(linger_s * 1e3)
     return socket
 
 
@@ -76,7 +81,7 @@ class EngineSocket:
     def __init__(self, address: str, generation: int) -> None:
         self._generation = generation
         self._context: Context = zmq.Context()
-        self._socket = _open(self._context)
+        self._socket = _open(self._context, LAST_WORDS_S)
         self._socket.connect(address)
         self._credit = WINDOW
         self._outbox = Outbox()
@@ -121,7 +126,7 @@ class EngineSocket:
                 return
 
     def close(self) -> None:
-        self._context.destroy(linger=int(LAST_WORDS_S * 1e3))
+        self._context.destroy()
 
     def _flush(self) -> None:
         self._credit -= 1
@@ -137,7 +142,7 @@ class FrontSocket:
     ) -> None:
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
-        self._socket = _open(context)
+        self._socket = _open(context, linger_s=0.0)
         self._socket.bind(address)
         self._loop.add_reader(self._socket.FD, self.drain)
 
@@ -166,7 +171,7 @@ class FrontSocket:
     def close(self) -> None:
         if not self._socket.closed:
             self._loop.remove_reader(self._socket.FD)
-            self._socket.close(linger=0)
+            self._socket.close()
 
     def _rearm(self) -> None:
         # The descriptor signals a change once, and any send or receive may swallow the

@@ -158,7 +158,7 @@ class Supervisor:
         if self._engine is not None:
             await self._engine.retire(STOP_GRACE_S if self._ready else 0.0)
         self._engine = self._ready = None
-        self._context.destroy(linger=0)
+        self._context.destroy()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
