@@ -44,10 +44,11 @@ class Deadline:
     nothing computed an estimate that was wrong would stay so.
 
     The likely: a token takes as long as it took those that ran lately, with the prefills of
-    others, and an answer has `min_tokens` or, without, the usual number of them. Whoever is
-    not likely to make it has its place `patience_s` after it is due, behind those that are:
-    under overload it would only slow them down to miss theirs as well. So have the hopeless
-    that cannot be refused, because they have output or are swapped.
+    others, and an answer has `min_tokens` or, without, as many of them as those that had a
+    deadline, at most `max_tokens`. Whoever is not likely to make it has its place `patience_s`
+    after it is due, behind those that are: under overload it would only slow them down to miss
+    theirs as well. So have the hopeless that cannot be refused, because they have output or
+    are swapped.
 
     A request without a deadline is never refused; it is due `patience_s` after it arrived, so
     whoever arrives later than that goes behind it unless overdue already.
@@ -138,7 +139,8 @@ class Deadline:
         """Whether `view` is not likely to be answered in full by its deadline."""
         if view.deadline_s is None or self._pace.step_s is None:
             return False
-        rest = max(0.0, (view.min_tokens or self._usual.tokens) - view.output_tokens - 1)
+        length = view.min_tokens or min(self._usual.tokens, view.max_tokens)
+        rest = max(0.0, length - view.output_tokens - 1)
         uncached = view.known - view.computed
         need_s = snap.costs.step_s + uncached * snap.costs.token_s + rest * self._pace.step_s
         if view.id not in snap.running:

@@ -89,6 +89,11 @@ class RequestView(Protocol):
     def min_tokens(self) -> int: ...
 
     @property
+    def max_tokens(self) -> int:
+        """At most so many output tokens: what the caller asked for, or all that the model's
+        context leaves."""
+
+    @property
     def known(self) -> int:
         """Prompt and output tokens so far, and what a step in flight will add."""
 

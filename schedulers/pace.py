@@ -30,12 +30,13 @@ class Pace:
 
 
 class AnswerLength:
-    """Output tokens of an answer, as they were lately. An answer that its deadline cut says
-    nothing. 0 before one was seen."""
+    """Output tokens of an answer that has a deadline, as they were lately: those of others may
+    be of quite another kind. An answer that its deadline cut says nothing. 0 before one was
+    seen."""
 
     def __init__(self) -> None:
         self.tokens = 0.0
-        self._ran: dict[RequestId, tuple[int, float | None]] = {}
+        self._ran: dict[RequestId, tuple[int, float]] = {}
 
     def observe(self, snap: Snapshot) -> None:
         """Call once in every `plan`. Whoever ran and is nowhere now has ended since."""
@@ -45,10 +46,12 @@ class AnswerLength:
             if request not in snap.waiting and request not in snap.swapped:
                 self._ended(*self._ran[request], snap.now_s)
         self._ran = {
-            view.id: (view.output_tokens, view.deadline_s) for view in snap.running.values()
+            view.id: (view.output_tokens, view.deadline_s)
+            for view in snap.running.values()
+            if view.deadline_s is not None
         }
 
-    def _ended(self, before: int, deadline_s: float | None, now_s: float) -> None:
-        if deadline_s is None or now_s < deadline_s:
+    def _ended(self, before: int, deadline_s: float, now_s: float) -> None:
+        if now_s < deadline_s:
             tokens = before + 1
             self.tokens += (LATEST if self.tokens else 1.0) * (tokens - self.tokens)

@@ -115,6 +115,10 @@ class Request:
         self._story: tuple[str, ...] = (WAITING.value,)
 
     @property
+    def max_tokens(self) -> int:
+        return self.submit.limits.max_tokens
+
+    @property
     def cacheable_tokens(self) -> int:
         """How much of the prefix the cache may serve: the last known token is computed in
         any case, and so is every position whose prompt log-probabilities are still owed."""

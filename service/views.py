@@ -21,6 +21,7 @@ class FrozenView:
     prompt_tokens: int
     output_tokens: int
     min_tokens: int
+    max_tokens: int
     known: int
     computed: int
     preemptions: int
