@@ -30,11 +30,23 @@ class Anticipation:
     """Steps in flight, and a plan that has to wait for them: one that evicts somebody whom
     they touch. `cached_tokens` as in `schedulers.interface.PageArithmetic`."""
 
-    def __init__(self, places: Places, cached_tokens: Callable[[RequestId], int]) -> None:
+    def __init__(
+        self,
+        places: Places,
+        cached_tokens: Callable[[RequestId], int],
+        free_pages: Callable[[], int],
+    ) -> None:
         self._places = places
         self._cached_tokens = cached_tokens
+        self._free_pages = free_pages
         self._flights: list[Step] = []
         self._held: Decision | None = None
+        self._free_then = 0
+
+    @property
+    def waits(self) -> bool:
+        """A decision was kept and not asked for since."""
+        return self._held is not None
 
     def anticipate(self) -> None:
         """Before a plan is made: count what is in flight as done."""
@@ -63,19 +75,18 @@ class Anticipation:
         joining = [id for id in decision.plan.tokens if id in self._places.waiting]
         cached = decision.cached or {id: self._cached_tokens(id) for id in joining}
         self._held = Decision(decision.plan, cached)
+        self._free_then = self._free_pages()
         return True
 
     def kept(self) -> Decision | None:
-        """The decision that waited, without those that ended meanwhile; None when there is
-        none, or nothing to compute is left of it. It stays legal: who ends gives back at
-        least what evicting it would have."""
+        """The decision that waited, without those that ended meanwhile. None when there is
+        none, when nothing to compute is left of it, or when pages came free: they may be those
+        that somebody was to be evicted for, or a victim's that ended."""
         held, self._held = self._held, None
-        if held is None:
+        if held is None or self._free_pages() > self._free_then:
             return None
-        running = self._places.running
         tokens = {id: count for id, count in held.plan.tokens.items() if self._goes_on(id)}
-        evict = {id: how for id, how in held.plan.evict.items() if id in running}
-        return Decision(Plan(tokens, evict), held.cached) if tokens else None
+        return Decision(Plan(tokens, held.plan.evict), held.cached) if tokens else None
 
     def _goes_on(self, id: RequestId) -> bool:
         request = self._places.requests.get(id)

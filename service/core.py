@@ -62,7 +62,13 @@ class Core:
         self._deadlines = Deadlines(self.requests.keys())
         self._ledger = Ledger(lambda: (r.tenant for r in self.requests.values()))
         self._carrier = Carrier(places, residency, self._ledger)
-        self._ahead = Anticipation(places, self._arithmetic.cached_tokens) if ahead else None
+        self._ahead = (
+            Anticipation(
+                places, self._arithmetic.cached_tokens, lambda: residency.pages.free_pages
+            )
+            if ahead
+            else None
+        )
 
     @property
     def has_work(self) -> bool:
@@ -150,7 +156,11 @@ class Core:
     def _begin_ahead(self, ahead: Anticipation, now_s: float) -> Step | None:
         ahead.anticipate()
         self._expire(now_s)
-        decision = ahead.kept() or self._decide(now_s)
+        waited, decision = ahead.waits, ahead.kept()
+        if decision is None:
+            if waited:
+                self.planner.forget()  # what the strategy planned last is not what was done
+            decision = self._decide(now_s)
         if decision is None or ahead.holds(decision):
             self._check()
             return None

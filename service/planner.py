@@ -2,7 +2,8 @@
 
 A bad plug-in costs speed, never the service: an illegal or raising plan is replaced by
 FCFS for that step, and three bad plans in a row (a late one counts) put FCFS in the
-strategy's place until the next exchange.
+strategy's place until the next exchange. A late plan of a built-in strategy is told and
+changes nothing: the machine stood still.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from schedulers.check import violations
 from schedulers.fcfs import FCFS, FCFSOptions
 from schedulers.interface import Plan, RequestId, Scheduler, Snapshot
+from schedulers.registry import BUILT_IN
 
 STRIKES = 3
 
@@ -101,10 +103,15 @@ class Planner:
         else:
             self.forget()
             plan = self._fallback.plan(replace(snap, rebuild=True))
-        if not faults and late_s <= self._late_s:
-            self._strikes = 0
+        if faults:
+            self._fault(faults)
+            self._strike()
+        elif late_s > self._late_s:
+            self._fault([f"a plan took {late_s:.3f} s, over {self._late_s} s"])
+            if self.name not in BUILT_IN:
+                self._strike()
         else:
-            self._strike(faults or [f"a plan took {late_s:.3f} s, over {self._late_s} s"])
+            self._strikes = 0
         return plan
 
     def _ask(self, snap: Snapshot) -> tuple[Plan | None, list[str]]:
@@ -121,14 +128,16 @@ class Planner:
         finally:
             self.flag.value = False
 
-    def _strike(self, faults: list[str]) -> None:
+    def _fault(self, faults: list[str]) -> None:
         self.faults += 1
         self.all_faults += 1
-        self._strikes += 1
         self._of_this += 1
         if self._of_this <= STRIKES or self._of_this.bit_count() == 1:  # ever more seldom
             fault = f"{'; '.join(faults[:3])} (fault {self._of_this})"
             self._report("scheduler fault", scheduler=self.name, fault=fault)
+
+    def _strike(self) -> None:
+        self._strikes += 1
         if self._strikes == STRIKES and self._scheduler is not self._fallback:
             self._report("scheduler replaced", scheduler=self.name, fault="fcfs takes over")
             replaced = self.name

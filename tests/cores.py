@@ -127,13 +127,15 @@ def solo(submit: Submit, page_size: int = 2) -> list[int]:
 
 
 class Scripted(FCFS):
-    """Plans that are written down, then FCFS."""
+    """Plans that are written down, then FCFS. `rebuilds`: what each snapshot said of that."""
 
     def __init__(self, *plans: Plan) -> None:
         super().__init__(FCFSOptions())
         self._plans = list(plans)
+        self.rebuilds: list[bool] = []
 
     def plan(self, snap: Snapshot) -> Plan:
+        self.rebuilds.append(snap.rebuild)
         return self._plans.pop(0) if self._plans else super().plan(snap)
 
 

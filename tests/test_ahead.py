@@ -201,19 +201,34 @@ def test_evicting_gives_back_what_it_does_without_a_step_in_flight() -> None:
 
 
 def test_whoever_ended_before_a_waiting_plan_is_carried_out_is_left_out() -> None:
-    alone = solo(make_submit(2))
-    plans = (Plan({1: 3, 2: 3, 3: 3}), Plan({1: 1, 3: 1}, {2: SWAP}))
-    stops = make_submit(2, stop_ids=[alone[0]])
-    field = make_field(make_submit(1), stops, make_submit(3), plans=plans, host=9)
+    plans = (Plan({1: 3, 2: 3}), Plan({1: 1, 3: 3}, {2: SWAP}))
+    field = make_field(make_submit(1), make_submit(2), make_submit(3), plans=plans, host=9)
     field.begin()
     assert field.begin() is None
     field.core.end(3, Finish.CANCELLED, 0.0)
     field.land()
     step = field.begin()
     assert [row.request for row in step.batch.rows] == [1]
-    assert not step.swapped_out
+    assert [request.id for request in step.swapped_out] == [2]
     answers = field.run()
-    assert answers.finish == {1: Finish.LENGTH, 2: Finish.STOP, 3: Finish.CANCELLED}
+    assert answers.finish == {1: Finish.LENGTH, 2: Finish.LENGTH, 3: Finish.CANCELLED}
+
+
+@pytest.mark.parametrize("stops", [2, 3])
+def test_a_waiting_plan_evicts_nobody_when_pages_came_free_meanwhile(stops: int) -> None:
+    """The victim's own, too."""
+    first = solo(make_submit(stops))[0]
+    submits = [make_submit(id, stop_ids=[first] if id == stops else []) for id in (1, 2, 3)]
+    plans = (Plan({1: 3, 2: 3, 3: 3}), Plan({1: 1}, {2: RECOMPUTE}))
+    field = make_field(*submits, scheduler=(scheduler := Scripted(*plans)))
+    field.begin()
+    assert field.begin() is None
+    field.land()
+    step = field.begin()
+    assert scheduler.rebuilds == [True, False, True]
+    assert [row.request for row in step.batch.rows] == [1, 5 - stops]
+    answers = field.run()
+    assert answers.finish[stops] is Finish.STOP
     assert not answers.stats.preemptions
 
 

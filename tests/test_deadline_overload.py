@@ -37,7 +37,9 @@ def short_beside_long(times: float) -> Load:
         at_s += draw.expovariate(times * CAPACITY_PER_S)
         output = draw.randint(8, 24) if due else draw.randint(100, 200)
         deadline_s = draw.uniform(0.5, 1.2) * SERVED_S if due else None
-        demands.append(Demand(Arrival(at_s, draw.randint(30, 120), output), deadline_s=deadline_s))
+        demands.append(
+            Demand(Arrival(at_s, draw.randint(30, 120), output), deadline_s=deadline_s)
+        )
     return Load("short beside long", demands)
 
 
@@ -110,7 +112,8 @@ def test_time_without_work_is_no_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("due_s", "max_tokens", "first"), [(90.0, 12, 2), (90.0, 2, 1), (25.0, 12, 1), (None, 12, 1)]
+    ("due_s", "max_tokens", "first"),
+    [(90.0, 12, 2), (90.0, 2, 1), (25.0, 12, 1), (None, 12, 1)],
 )
 def test_an_answer_is_taken_to_have_the_length_of_others_with_deadlines_that_were_not_cut(
     due_s: float | None, max_tokens: int, first: int

@@ -291,6 +291,18 @@ def test_a_late_plan_is_used_and_counted() -> None:
     assert stats.short_rows == 0
 
 
+def test_a_built_in_strategy_that_is_late_is_told_and_stays() -> None:
+    """The machine stood still; FCFS would have been as late."""
+    core = make_core(strict=False, scheduler=find("static")(StaticOptions()))
+    core.planner.name = "static"
+    ticks = iter(range(0, 1000, 10))
+    core.planner._clock = lambda: float(next(ticks))
+    core.submit(make_submit(1, max_tokens=9))
+    run(core, make_toy(core))
+    assert core.planner.all_faults == 9
+    assert (core.planner.name, core.planner.replaces) == ("static", "")
+
+
 def test_a_strategy_replaced_for_lateness_leaves_a_rebuild_behind() -> None:
     seen: list[bool] = []
 
