@@ -49,14 +49,19 @@ class Draft:
         self.budget, self.pages = budget, pages
         return short, chunks
 
+    def allowance(self, view: RequestView) -> int:
+        """Tokens that `view` may still be granted in this step, pages apart."""
+        return self.budget
+
     def take(self, view: RequestView, want: int | None = None, keep_pages: int = 0) -> int:
         """Grant `view` up to `want` tokens (its pending ones when absent), leaving at least
         `keep_pages` free. Returns what was granted, 0 when nothing fits."""
         joins, room = view.id not in self._snap.running, self.pages - keep_pages
-        if joins and (self.rows <= 0 or room <= 0 or self.budget <= 0):
+        most = self.allowance(view)
+        if joins and (self.rows <= 0 or room <= 0 or most <= 0):
             return 0  # one that joins takes a page at least; nothing to ask the cache for
         pending = self._snap.pending(view)
-        tokens = min(pending if want is None else min(want, pending), self.budget)
+        tokens = min(pending if want is None else min(want, pending), most)
         tokens, pages = self._fit(view, tokens, room)
         if tokens <= 0:
             return 0
@@ -73,7 +78,7 @@ class Draft:
         """Like `take`, for a request that joins. While others run it joins only when there
         are pages for all that it has pending, beside the reserve: who is let in on less is
         soon evicted again, and again."""
-        if self.rows <= 0 or not self.budget:
+        if self.rows <= 0 or not self.allowance(view):
             return 0
         keep = self.reserve_pages()
         if keep and self.admission_pages(view) > self.pages:
@@ -84,7 +89,7 @@ class Draft:
         """Free pages at which `view` joins, once `leaving` more give way, of whose pages
         `repins` are in its cached prefix."""
         pending, keep = self._snap.pending(view), self.reserve_pages(leaving)
-        tokens = pending if keep else min(pending, self.budget)
+        tokens = pending if keep else min(pending, self.allowance(view))
         return self.need_pages(view, tokens, repins) + keep
 
     def reserve_pages(self, leaving: int = 0) -> int:

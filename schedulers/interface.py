@@ -211,6 +211,10 @@ class Scheduler(Protocol):
     frozen dataclass whose fields carry `metadata={"doc": ...}`."""
 
     Options: ClassVar[type[Any]]
-    promises: ClassVar[frozenset[Promise]]
+
+    @property
+    def promises(self) -> frozenset[Promise]:
+        """What it is held to: on the class with its default options, on the object with its
+        own."""
 
     def plan(self, snap: Snapshot) -> Plan: ...

@@ -15,7 +15,7 @@ def make_room(
 ) -> bool:
     """Evict as few of `victims`, the first ones first, as give `view` a row and the pages
     that it joins at. Evicts nobody when all of them together do not give enough."""
-    if not draft.budget:
+    if not draft.allowance(view):
         return False
     rows, pages, repins = draft.rows, draft.pages, 0
     chosen: list[RequestView] = []

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from schedulers.bulk import BulkDraft
 from schedulers.draft import Draft
 from schedulers.eviction import DOC, Evictions, Way
 from schedulers.interface import ALWAYS, Cause, Eviction, Plan, Promise, RequestView, Snapshot
@@ -25,12 +26,25 @@ class PriorityOptions:
         metadata={"doc": "So often may a request be preempted; then it is immune."},
     )
     eviction: Way = field(default="recompute", metadata={"doc": DOC})
+    urgent: int = field(
+        default=8,
+        metadata={"doc": "Requests of this priority on are urgent; see `bulk_tokens`."},
+    )
+    bulk_tokens: int = field(
+        default=0,
+        metadata={
+            "doc": "So many tokens of a step may go to prefills that are not urgent, so that "
+            "one that is finds the engine in a short step; 0: all."
+        },
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.age_s < float("inf"):
             raise ValueError(f"age_s is {self.age_s}, it must be above 0 and finite")
         if self.max_preemptions < 0:
             raise ValueError(f"max_preemptions is {self.max_preemptions}, below 0")
+        if self.bulk_tokens < 0:
+            raise ValueError(f"bulk_tokens is {self.bulk_tokens}, below 0")
 
 
 class Priority:
@@ -48,22 +62,25 @@ class Priority:
     immune: it gives way to nobody's arrival, and to page pressure when nobody else can. Pages
     that others hold too count for nothing, so several victims on one prefix give less than
     they hold.
+
+    `bulk_tokens` buys the urgent a shorter wait with some of the others' throughput, and with
+    the promise to conserve work. The bound above holds all the same: who is first by the order
+    computes in every step.
     """
 
     Options: ClassVar[type[PriorityOptions]] = PriorityOptions
-    promises: ClassVar[frozenset[Promise]] = ALWAYS | {
-        Promise.NO_STARVATION,
-        Promise.WORK_CONSERVING,
-    }
+    promises: frozenset[Promise] = ALWAYS | {Promise.NO_STARVATION, Promise.WORK_CONSERVING}
 
     def __init__(self, options: PriorityOptions) -> None:
         self.options = options
+        if options.bulk_tokens:
+            self.promises = self.promises - {Promise.WORK_CONSERVING}
         self._age_s = options.age_s
         self._queue = WaitingQueue(self._key)
 
     def plan(self, snap: Snapshot) -> Plan:
         self._queue.sync(snap)
-        draft, how = Draft(snap), Evictions(self.options.eviction, snap)
+        draft, how = self._draft(snap), Evictions(self.options.eviction, snap)
 
         def join(view: RequestView) -> bool:
             return bool(draft.admit(view) or self._preempt(snap, draft, view, how))
@@ -71,6 +88,10 @@ class Priority:
         running = Running(snap, draft, how, self._rank, how.loss_s)
         share(snap, draft, running, self._queue.candidates(snap), self._key, join)
         return draft.plan()
+
+    def _draft(self, snap: Snapshot) -> Draft:
+        bulk_tokens = self.options.bulk_tokens
+        return BulkDraft(snap, self.options.urgent, bulk_tokens) if bulk_tokens else Draft(snap)
 
     def _preempt(self, snap: Snapshot, draft: Draft, view: RequestView, how: Evictions) -> bool:
         level, key, most = view.priority, self._key(view), self.options.max_preemptions

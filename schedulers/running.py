@@ -69,7 +69,7 @@ class Running:
     def move(self, view: RequestView) -> None:
         """Grant `view` what it has pending, or as much of it as fits."""
         draft = self._draft
-        while draft.budget and view.id not in draft.evicted and not draft.take(view):
+        while draft.allowance(view) and view.id not in draft.evicted and not draft.take(view):
             victim = next(self._victims)
             draft.evict(victim, self._give_way(victim))
 

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedulers.interface import Cause, Mode, StepCosts
-from schedulers.priority import PriorityOptions
+from bench.conformance.kit import Effort, check
+from schedulers.interface import ALWAYS, Cause, Mode, Promise, StepCosts
+from schedulers.priority import Priority, PriorityOptions
 from service.messages import Finish, Submit
+from service.strategy import make_scheduler
 from tests.cores import make_submit
 from tests.watched import Scene
 
@@ -64,6 +66,46 @@ def test_an_urgent_arrival_does_not_wait_for_a_long_prompt_that_is_being_compute
     found.step(request(0, 0, tokens=80))
     assert found.step(request(1, 15, at_s=1.0)) == [1, 0]
     assert found.plan.tokens == {1: 3, 0: 5}
+
+
+def test_prefills_that_are_not_urgent_take_no_more_of_a_step_than_they_may() -> None:
+    found = scene(rows=9, budget=40, bulk_tokens=8)
+    found.step(request(0, 0, tokens=1), request(1, 7, tokens=6), request(2, 0, tokens=6))
+    assert found.plan.tokens == {1: 6, 0: 1, 2: 2}
+    found.step(request(3, 0, at_s=1.0, tokens=9))
+    assert found.plan.tokens == {0: 1, 1: 1, 2: 4, 3: 4}, "decode rows are not counted"
+
+
+def test_an_urgent_prefill_has_the_step_for_itself_and_decode_rows() -> None:
+    found = scene(rows=9, budget=40, bulk_tokens=8)
+    found.step(request(0, 0), request(1, 0, tokens=12))
+    found.step(request(2, 8, at_s=1.0, tokens=20), request(3, 0, at_s=1.0))
+    assert found.plan.tokens == {0: 1, 2: 20}
+    found.step()
+    assert found.plan.tokens == {0: 1, 2: 1, 1: 7, 3: 1}
+
+
+def test_who_may_compute_no_more_in_this_step_makes_nobody_give_way() -> None:
+    """Neither a prefill that goes on nor one that joins over a lower level."""
+    found = scene(rows=2, budget=40, bulk_tokens=4)
+    found.step(request(0, 1, tokens=10))
+    found.step(request(1, 0, at_s=1.0, tokens=2), request(2, 8, at_s=1.0, tokens=30))
+    assert found.plan.tokens == {2: 30}
+    found = scene(rows=2, budget=40, bulk_tokens=8)
+    found.step(request(0, 1), request(1, 1))
+    found.step(request(2, 8, at_s=1.0), request(3, 7, at_s=1.0))
+    assert found.plan.tokens == {0: 1, 2: 3}
+    assert found.plan.evict.keys() == {1}
+
+
+@pytest.mark.parametrize("bulk_tokens", [1, 5])
+def test_with_a_limit_on_bulk_all_else_that_is_promised_holds(bulk_tokens: int) -> None:
+    strategy = make_scheduler("priority", {"bulk_tokens": bulk_tokens})
+    assert strategy.promises == ALWAYS | {Promise.NO_STARVATION}
+    report = check(
+        "bulk", {}, lambda: Priority(strategy.options), Effort(examples=20, shrinks=9)
+    )
+    assert [verdict.why for verdict in report.broken] == []
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1000.0])

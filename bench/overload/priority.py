@@ -21,6 +21,7 @@ from bench.overload.scenario import Outcome, Stand, Variant
 
 HIGHS = 30
 TIMES = 2.0
+BULK_TOKENS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class Priority:
     high: ClassVar[Mix] = Mix(prompt=(100, 200), output=(8, 16))
     variants: ClassVar[Sequence[Variant]] = (
         Variant("priority", ("scheduler.name=priority",)),
+        Variant(
+            f"priority, bulk {BULK_TOKENS}",
+            ("scheduler.name=priority", f"scheduler.options.bulk_tokens={BULK_TOKENS}"),
+        ),
         Variant("fcfs", ("scheduler.name=fcfs",)),
     )
     headlines: ClassVar[Sequence[str]] = ("high_ttft_p95_ratio", "low_total_p95_s")
