@@ -99,9 +99,17 @@ def test_no_cost_is_below_zero() -> None:
 
 def test_copies_count_into_pages_and_into_nothing_else() -> None:
     dry = [step_of(300), step_of(1), step_of(1, 1)] * 10
-    wet = [step_of(300), step_of(1, swapped=4), step_of(1, 1, swapped=2)] * 10
+    wet = [each for step in dry for each in (step, step_of(1, swapped=4))]
     expected = replace(measured(dry), page_s=TRUE.page_s)
     assert astuple(measured(wet)) == pytest.approx(astuple(expected))
+
+
+def test_copies_that_outlast_their_step_are_told_with_the_next_that_copies() -> None:
+    meter, late_s = CostMeter(), 0.0
+    for pages in [40, 1, 2, 60, 3, 1, 30] * 3:
+        meter.observe(step_of(1, swapped=pages), TRUE.step_s, late_s)
+        late_s = pages * TRUE.page_s
+    assert meter.costs.page_s == pytest.approx(TRUE.page_s, rel=0.2)
 
 
 def test_copies_alone_say_nothing_of_rows() -> None:
