@@ -95,8 +95,9 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Results by request, and where the time went (seconds); `copy_s` for all the pages that
-    were swapped, which `model_s` does not count, and which it may run beside."""
+    """Results by request, and where the time went (seconds). `copy_s`, of a step that copies,
+    for the pages whose copies ended since the last one; they may run beside `model_s`, which
+    does not count them."""
 
     rows: Mapping[RequestId, RowResult]
     model_s: float = 0.0
@@ -112,6 +113,16 @@ class Runner(Protocol):
 
 Landing = Callable[[], StepResult]
 """Waits for a step that was started, and returns or raises what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The `Landing` of a step that was over when `start` returned."""
+
+    result: StepResult
+
+    def __call__(self) -> StepResult:
+        return self.result
 
 
 class AheadRunner(Runner, Protocol):

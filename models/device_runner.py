@@ -1,7 +1,6 @@
 """Runs steps of a Llama-family model on a GPU, without waiting for it between them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,9 +9,9 @@ from torch import Tensor
 from memory.attention.interface import AttentionBackend
 from models.batch import IN_FLIGHT, Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
 from models.device_edits import Previous
+from models.device_faults import device_faults
 from models.device_inputs import moved
 from models.device_sampling import Scores, draw, prompt_logprobs
-from models.errors import DeviceLost
 from models.graphs import DecodeGraphs
 from models.layers import HEAD_ROWS
 from models.marks import Mark
@@ -49,7 +48,7 @@ class DeviceRunner:
         return self.start(batch)()
 
     def start(self, batch: StepBatch) -> Landing:
-        with torch.inference_mode(), device_faults():
+        with torch.inference_mode(), device_faults(self._device):
             previous, self._previous = self._previous, self._nothing
             self._copy(batch)
             began = self._mark()
@@ -61,9 +60,10 @@ class DeviceRunner:
         copies = bool(batch.swap_out or batch.swap_in)
 
         def land() -> StepResult:
-            with device_faults():
+            with device_faults(self._device):
                 done.wait()
-                copy_s = self._copied_s() if copies else 0.0
+                # Those still under way are told with later ones: nobody waits for them.
+                copy_s = self._attention.take_copy_s() if copies else 0.0
                 results = refused | started.outcome()
                 model_s = started.computed.since_s(began)
                 sample_s = done.since_s(started.computed)
@@ -79,11 +79,6 @@ class DeviceRunner:
             self._attention.copy_out(batch.swap_out)
         if batch.swap_in:
             self._attention.copy_in(batch.swap_in)
-
-    def _copied_s(self) -> float:
-        """How long the step's copies took. They run beside its compute, and may outlast it."""
-        self._attention.fence()
-        return self._attention.take_copy_s()
 
     def _launched(self, rows: Sequence[Row], previous: Previous) -> "_Started":
         size = self._graph_size(rows)
@@ -164,16 +159,6 @@ class _Started:
 
     computed: Mark
     outcome: Outcome
-
-
-@contextmanager
-def device_faults() -> Iterator[None]:
-    """Raises DeviceLost for what leaves a device without a defined state, or memory."""
-    try:
-        yield
-    except (torch.AcceleratorError, torch.OutOfMemoryError) as error:
-        reason = str(error).splitlines()[0]
-        raise DeviceLost(f"{type(error).__name__}: {reason}") from error
 
 
 def _followed(rows: Sequence[Row], previous: Previous) -> tuple[list[Row], Results]:

@@ -1,5 +1,5 @@
-"""From weights on a device to a runner: the memory that a step takes is found by running one,
-and the pool gets of the rest."""
+"""From weights on a device to a runner: the memory that graphs and a step take is found by
+making them, and the pool gets of the rest."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +15,8 @@ from models.graphs import Capture, DecodeGraphs
 from models.pools import PoolWish, gpu_pages
 from models.shard import Model, Seat
 from models.trial import StepSize, run_trial
+
+_WITHOUT_ROOM = (torch.OutOfMemoryError, torch.AcceleratorError, torch.cuda.CudaError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,20 @@ class Running:
 def start_on_device(
     model: Model, attention: AttentionBackend, demands: Demands, machine: Machine, seat: Seat
 ) -> Running:
-    """Trial step, pools, graphs. Every rank tries by itself, with the same sums in the same
-    order. ModelError with the numbers where the pool would be too small."""
+    """Graphs and a trial step over a pool of one page, then the pools, and the graphs again:
+    they keep the addresses of the pool that they were captured with. Every rank tries by
+    itself, with the same sums in the same order. ModelError with the numbers where the pool
+    would be too small, and with the settings where graphs cannot be captured."""
     page_size, page_bytes = attention.spec.page_size, attention.spec.page_bytes
     most = demands.most
     leading = seat.seated(model, attention)
-    graphs = None if machine.capture is None else DecodeGraphs(*leading, most.rows)
+    # With several ranks there are none: rank 0 tells the others of steps, not of replays.
+    capture = machine.capture if seat.shard.size == 1 else None
+    graphs = None if capture is None else DecodeGraphs(model, attention, most.rows)
     attention.alloc_pool(1)
+    # Before the trial: a capture gives back what torch has kept of earlier work, and what
+    # the trial takes has to count.
+    _captured(graphs, capture)
     run_trial(DeviceRunner(model, attention), most, page_size, demands.context_tokens)
     host_bytes = available_bytes() // seat.shard.size
     pages = gpu_pages(demands.wish, page_bytes, machine.free_bytes(), host_bytes)
@@ -61,9 +70,21 @@ def start_on_device(
     attention.alloc_pool(num_pages)
     if host_pages:
         attention.alloc_host(host_pages)
-    if graphs is not None and machine.capture is not None:
-        graphs.capture(machine.capture)
+    _captured(graphs, capture)
     return Running(DeviceRunner(*leading, graphs), num_pages, host_pages)
+
+
+def _captured(graphs: DecodeGraphs | None, capture: Capture | None) -> None:
+    if graphs is None or capture is None:
+        return
+    try:
+        graphs.capture(capture)
+    except RuntimeError as error:  # torch's own, and what libraries raise without memory
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            "CUDA graphs cannot be captured (a smaller memory.device_fraction leaves them "
+            f"more memory, engine.cuda_graphs = false does without them): {reason}"
+        ) from error
 
 
 @contextmanager
@@ -71,9 +92,9 @@ def room_on_device(most: StepSize) -> Iterator[None]:
     """Says in one line what did not fit while a model starts."""
     try:
         yield
-    except (DeviceLost, torch.OutOfMemoryError, torch.AcceleratorError) as error:
+    except (DeviceLost, *_WITHOUT_ROOM) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"the weights, a step of {most.tokens} tokens and {most.rows} rows, or the graphs "
-            f"and pools do not fit the device, or it failed: {reason}"
+            f"the weights, a step of {most.tokens} tokens and {most.rows} rows, or the pools "
+            f"do not fit the device, or it failed: {reason}"
         ) from error

@@ -24,22 +24,23 @@ Capture = Callable[[Work], Work]
 
 class CudaCapture:
     """A `Capture` for one device. All graphs share a memory pool, which is safe as long as
-    they run one after the other and nothing that one of them allocated is read later. See
+    they run one after the other and nothing that one of them allocated is read later. They
+    share a stream too: torch keeps freed memory, and a workspace of cuBLAS, for each. See
     torch.cuda.graph."""
 
     def __init__(self, device: str) -> None:
-        self._device = torch.device(device)
+        self._stream = torch.cuda.Stream(torch.device(device))  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
-        # Libraries set themselves up in a first run, with what a capture does not allow.
-        ours, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        ours, aside = torch.cuda.current_stream(self._stream.device), self._stream
         aside.wait_stream(ours)
+        # Libraries set themselves up in a first run, with what a capture does not allow.
         with torch.cuda.stream(aside):
             work()
         ours.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._pool, aside, capture_error_mode="thread_local"):
             work()
         return graph.replay
 

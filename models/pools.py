@@ -39,8 +39,8 @@ def cpu_pages(
 def gpu_pages(
     wish: PoolWish, page_bytes: int, free_bytes: int, available_bytes: int
 ) -> tuple[int, int]:
-    """The same where the pool is on a GPU with `free_bytes` left after a trial step, and the
-    host store in `available_bytes` of pinned memory."""
+    """The same where the pool is on a GPU with `free_bytes` left beside graphs and a trial
+    step, and the host store in `available_bytes` of pinned memory."""
     pages, host_pages = wish.num_pages, wish.host_bytes // page_bytes
     if pages is None and wish.pool_bytes is not None:
         pages = _at_least_two(wish.pool_bytes, page_bytes, "")
@@ -52,7 +52,7 @@ def gpu_pages(
         "in the pool",
         page_bytes,
         free_bytes,
-        "of GPU memory are free after a trial step",
+        "of GPU memory are free beside the graphs and a trial step",
     )
     _fits(
         host_pages, "on the host", page_bytes, available_bytes, "of memory are available there"

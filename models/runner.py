@@ -8,7 +8,7 @@ from torch import Tensor
 
 from memory.attention.interface import AttentionBackend
 from models.ahead import Drawn
-from models.batch import Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
+from models.batch import Landed, Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
 from models.layers import HEAD_ROWS
 from models.sampling import UndrawableError, choose, first_argmax, prompt_logprobs
 from models.shard import Model
@@ -30,7 +30,7 @@ class TorchRunner:
         rows = self._drawn.resolved(batch.rows)
         result = self._computed(replace(batch, rows=rows))
         self._drawn.remember(rows, result.rows)
-        return lambda: result
+        return Landed(result)
 
     def step(self, batch: StepBatch) -> StepResult:
         """Copy pages, compute the rows, sample."""

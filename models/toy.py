@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from models.ahead import Drawn
 from models.batch import (
+    Landed,
     Landing,
     RequestId,
     Row,
@@ -22,6 +23,7 @@ from models.batch import (
     StepResult,
     TokenLogprob,
 )
+from models.errors import ModelError
 
 EOS = 256
 VOCABULARY = 257
@@ -30,6 +32,14 @@ _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", dtype=np.uint8)
 _LIKELY = math.log(0.5)
 _OTHER = math.log(0.5 / (VOCABULARY - 1))
 _EMPTY = -1
+
+
+def refuse_ranks(size: int) -> None:
+    """ModelError where several are to share it."""
+    if size > 1:
+        raise ModelError(
+            "engine.tensor_parallel must be 1: the toy model has no layers to split"
+        )
 
 
 class ToyRunner:
@@ -51,7 +61,7 @@ class ToyRunner:
         resolved = replace(batch, rows=self._drawn.resolved(batch.rows))
         result = self.step(resolved)
         self._drawn.remember(resolved.rows, result.rows)
-        return lambda: result
+        return Landed(result)
 
     def step(self, batch: StepBatch) -> StepResult:
         """Compute one step."""

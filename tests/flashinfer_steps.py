@@ -30,7 +30,7 @@ def make_spec(
 
 
 def make_backend(spec: KVSpec, max_rows: int = 16, **options: bool) -> FlashInferAttention:
-    return FlashInferAttention(spec, max_rows=max_rows, workspace_bytes=1 << 16, **options)
+    return FlashInferAttention(spec, max_rows=max_rows, **options)
 
 
 def make_meta(

@@ -41,7 +41,7 @@ def kernels() -> Iterator[Emulation]:
 
 
 def start(kernels: Emulation, graphs: bool) -> DeviceRunner:
-    kind = partial(FlashInferAttention, max_rows=8, max_pages_per_row=64, workspace_bytes=2**16)
+    kind = partial(FlashInferAttention, max_rows=8, max_pages_per_row=64)
     attention = TINY.attention(kind)
     machine = Machine(lambda: 2**40, kernels.capture if graphs else None)
     wish = PoolWish(num_pages=64, host_bytes=8 * attention.spec.page_bytes)

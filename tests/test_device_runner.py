@@ -19,19 +19,14 @@ from models.batch import IN_FLIGHT, AheadRunner, RequestId, Row, Sampling, StepB
 from models.device_edits import Previous
 from models.device_inputs import moved
 from models.device_runner import DeviceRunner
-from models.device_start import Demands, Machine, room_on_device, start_on_device
 from models.device_weights import OnDevice
 from models.devices import choose_device, choose_dtype
-from models.errors import DeviceLost, ModelError
+from models.errors import ModelError
 from models.graphs import DecodeGraphs
 from models.load import LoadOptions, bring_up, load
-from models.pools import PoolWish, cpu_pages, gpu_pages
 from models.random_weights import LLAMA_8B, SMOLLM2_135M, RandomWeights
-from models.shard import LONE
 from models.step_inputs import step_inputs
-from models.trial import StepSize, run_trial
 from tests.device_models import (
-    PaddedReference,
     Request,
     Rerun,
     Tiny,
@@ -255,23 +250,22 @@ def test_pages_leave_and_come_back_in_steps(tiny: Tiny) -> None:
     assert swapped.output == stayed.output
 
 
-@pytest.mark.parametrize("error", [torch.AcceleratorError, torch.OutOfMemoryError])
-def test_an_error_of_the_device_is_more_than_a_failed_step(
-    tiny: Tiny, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+def test_a_step_that_lands_waits_for_no_copies_and_tells_those_that_are_done(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
-        raise error("CUDA error: unspecified\nand advice")
+    runner, done_s = tiny.on_device(), [0.0, 0.25]
 
-    runner = tiny.on_device()
-    monkeypatch.setattr(runner._model, "logits", fails)
-    with pytest.raises(DeviceLost, match=r"^\w+Error: CUDA error: unspecified$"):
-        runner.step(StepBatch([Request(1, [3], [1]).row()]))
-    with (
-        pytest.raises(ModelError, match="512 tokens and 32 rows") as caught,
-        room_on_device(StepSize(32, 512)),
-    ):
-        runner.step(StepBatch([Request(1, [3], [1]).row()]))
-    assert "\n" not in str(caught.value)
+    def waits() -> None:
+        pytest.fail("waited for copies, which may be later steps'")
+
+    monkeypatch.setattr(runner._attention, "fence", waits)
+    monkeypatch.setattr(runner._attention, "take_copy_s", lambda: done_s.pop(0))
+    landings = [
+        runner.start(StepBatch([], swap_out=[(1, 5)])),
+        runner.start(StepBatch([])),
+        runner.start(StepBatch([], swap_in=[(5, 2)])),
+    ]
+    assert [landing().copy_s for landing in landings] == [0.0, 0.0, 0.25]
 
 
 @settings(max_examples=50, deadline=None)
@@ -302,83 +296,6 @@ def test_padding_is_rows_of_one_token_on_page_0(
         assert meta.kv_lens[: len(rows)].tolist() == bare.kv_lens.tolist()
         assert meta.slots[: len(rows)].tolist() == bare.slots.tolist()
         assert meta.kv_indices[: len(bare.kv_indices)].tolist() == bare.kv_indices.tolist()
-
-
-def demands(**wish: object) -> Demands:
-    return Demands(PoolWish(**wish), StepSize(4, 30), context_tokens=256)
-
-
-def test_the_pool_is_sized_from_what_is_free_after_the_largest_step(tiny: Tiny) -> None:
-    attention = PaddedReference(spec_of(tiny.config))
-    page_bytes, seen = attention.spec.page_bytes, []
-
-    def free_bytes() -> int:
-        seen.append(attention._pool.shape[0])
-        meta = attention._slots
-        seen.append(len(meta))
-        return 10 * page_bytes + 9
-
-    capture = Rerun()
-    machine = Machine(free_bytes, capture)
-    model = tiny.model(attention)
-    started = start_on_device(model, attention, demands(device_fraction=0.8), machine, LONE)
-    assert seen == [1, 30]  # asked once, with a pool of the scratch page, after the trial
-    assert (started.num_pages, started.host_pages) == (8, 0)
-    assert attention._pool.shape[0] == 8
-    request = Request(1, prompt(7, 1), [1, 2, 3])
-    run(started.runner, [request], steps=4)
-    assert capture.replays == 3
-    alone = Request(1, prompt(7, 1), [1, 2, 3])
-    run(tiny.on_host(), [alone], steps=4)
-    assert request.output == alone.output
-
-
-def test_without_graphs_nothing_is_captured(tiny: Tiny) -> None:
-    attention = PaddedReference(spec_of(tiny.config))
-    machine = Machine(lambda: 2**30, None)
-    wish = demands(num_pages=9, host_bytes=attention.spec.page_bytes * 3)
-    started = start_on_device(tiny.model(attention), attention, wish, machine, LONE)
-    assert (started.num_pages, started.host_pages) == (9, 3)
-    assert started.runner._graphs is None
-
-
-def test_the_trial_has_as_many_tokens_as_a_step_can() -> None:
-    class Watcher:
-        def step(self, batch: StepBatch) -> None:
-            self.rows = batch.rows
-
-    watcher = Watcher()
-    run_trial(watcher, StepSize(rows=7, tokens=100), page_size=16, context_tokens=8)
-    assert [len(row.tokens) for row in watcher.rows] == [8] * 7
-    run_trial(watcher, StepSize(rows=7, tokens=100), page_size=16, context_tokens=64)
-    assert sum(len(row.tokens) for row in watcher.rows) == 100
-    assert len(watcher.rows) == 7 and {p for row in watcher.rows for p in row.pages} == {0}
-
-
-def test_a_pool_is_what_was_asked_for_or_a_share_of_what_is_free() -> None:
-    assert gpu_pages(PoolWish(), 100, 10_050, 0) == (90, 0)
-    assert gpu_pages(PoolWish(num_pages=100), 100, 10_050, 0) == (100, 0)
-    assert gpu_pages(PoolWish(pool_bytes=950, host_bytes=250), 100, 10_050, 250) == (9, 2)
-    assert cpu_pages(PoolWish(), 2**20, 2**40) == (2048, 0)
-    assert cpu_pages(PoolWish(), 2**19, 2**40, ranks=2) == (2048, 0)
-
-
-@pytest.mark.parametrize(
-    ("wish", "free", "said"),
-    [
-        (PoolWish(), 211, "189 bytes .*0.9 of 211 .* 1 pages of 100 bytes; at least 2"),
-        (PoolWish(pool_bytes=199), 10**6, "199 bytes holds 1 pages of 100 bytes"),
-        (PoolWish(num_pages=11), 1099, "11 pages in the pool need 1100 bytes, and 1099"),
-        (PoolWish(pool_bytes=1200), 1199, "12 pages in the pool need 1200 bytes, and 1199"),
-        (PoolWish(host_bytes=900), 10**6, "9 pages on the host need 900 bytes, and 800"),
-    ],
-)
-def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(
-    wish: PoolWish, free: int, said: str
-) -> None:
-    with pytest.raises(ModelError, match=said) as caught:
-        gpu_pages(wish, 100, free, 800)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture

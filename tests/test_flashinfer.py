@@ -165,6 +165,30 @@ def test_planning_waits_for_the_plan_before(
             beside.backend.plan(make_meta(spec, rows, graph_rows))
 
 
+@pytest.mark.parametrize(
+    ("rows", "graph_rows", "copies"), [(DECODES, None, 4), (DECODES, 4, 4), ([(5, 9)], None, 6)]
+)
+def test_no_more_is_staged_than_is_copied(
+    kernels: Emulation,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[int, int]],
+    graph_rows: int | None,
+    copies: int,
+) -> None:
+    """Slots, pages, page offsets and last lengths; for chunks, queries' offsets and lengths."""
+    spec, staged = make_spec(), []
+
+    def stage(device: Cpu, values: torch.Tensor) -> torch.Tensor:
+        staged.append(len(values))
+        return values.clone()
+
+    monkeypatch.setattr(Cpu, "staged", stage)
+    backend = Beside(spec, make_backend(spec)).backend
+    staged.clear()
+    backend.plan(make_meta(spec, rows, graph_rows))
+    assert len(staged) == copies
+
+
 def test_what_a_step_was_planned_with_may_be_reused_at_once(kernels: Emulation) -> None:
     spec = make_spec()
     beside = Beside(spec, make_backend(spec))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bench import gpu_check
+from bench.gpu.attention_speed import layers_past
 from bench.gpu.course import Course, exit_code
 from bench.gpu.findings import Findings, Gate, Outcome, Skipped
 from bench.gpu.judge import judge
@@ -243,6 +244,12 @@ def test_answers_may_part_where_rounding_decides_and_nowhere_else() -> None:
         "answer 2, token 1",
         "answer 3 has 1 tokens, not 2",
     ]
+
+
+def test_small_steps_run_over_more_layers_than_a_cache_holds() -> None:
+    assert layers_past(50 << 20, 1 << 20) == 200
+    assert layers_past(50 << 20, 192 << 10) * (192 << 10) >= 4 * (50 << 20)
+    assert layers_past(50 << 20, 1 << 30) == 4
 
 
 def test_prompts_are_the_same_each_time() -> None:

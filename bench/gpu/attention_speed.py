@@ -2,7 +2,8 @@
 
 Keys and values of a step are read once, so a kernel that waits for nothing but memory takes
 their bytes over the copy's rate. Small steps cannot: there a launch costs more. Runs over all
-layers of a pool, so that a layer's pages have left the cache when it is their turn again.
+layers of a pool, so many that a layer's pages have left the device's cache when it is their
+turn again, as in a model; a small step would find all of four layers there.
 """
 
 from collections.abc import Sequence
@@ -22,18 +23,21 @@ POINTS = ((1, 256), (32, 256), (256, 256), (32, 4096), (256, 4096))
 HALF = Gate(0.5, least=True)
 GATED = (256, 4096)
 LAYERS = 4
+CACHES = 4  # of the device's size: what all layers hold, and no cache keeps
 SPARE_BYTES = 2**30
 CHUNK = RowShape(512, 256)
 
 
 def check(place: Place, findings: Findings) -> None:
     ceiling = ceiling_gb_per_s()
+    cache_bytes = torch.cuda.get_device_properties(place.device).L2_cache_size
     for name, heads in HEADS.items():
-        spec = place.spec(*heads, num_layers=LAYERS)
         for point in POINTS:
             if findings.out_of_time(f"{name}, {point}"):
                 return
             at = f"{name}, batch {point[0]}, context {point[1]}"
+            of_one = _kv_bytes(place.spec(*heads, num_layers=1), *point)
+            spec = place.spec(*heads, num_layers=layers_past(cache_bytes, of_one))
             if _kv_bytes(spec, *point) > torch.cuda.mem_get_info()[0] - SPARE_BYTES:
                 findings.note(f"{at}: not enough device memory")
                 continue
@@ -42,7 +46,12 @@ def check(place: Place, findings: Findings) -> None:
             findings.figure(at, rate, "GB/s")
             findings.figure(f"{at}, of the ceiling", share, gate=gate)
             place.clear()
-        _mixed(place, findings, spec, name)
+        _mixed(place, findings, place.spec(*heads, num_layers=LAYERS), name)
+
+
+def layers_past(cache_bytes: int, layer_bytes: int) -> int:
+    """So many layers of `layer_bytes` that no cache of `cache_bytes` holds most of them."""
+    return max(LAYERS, -(-CACHES * cache_bytes // layer_bytes))
 
 
 def _decode_gb_per_s(place: Place, spec: KVSpec, rows: int, context: int) -> float:

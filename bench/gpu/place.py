@@ -12,8 +12,6 @@ from memory.attention.interface import AttentionBackend, KVSpec
 from memory.attention.reference import ReferenceAttention
 from models.graphs import Capture, CudaCapture
 
-GPU_WORKSPACE_BYTES = 2**27  # what FlashInfer recommends
-
 
 class NoGpu(Exception):
     """There is no GPU to check; one line for people."""
@@ -51,7 +49,6 @@ class Place:
             spec,
             max_rows=max_rows,
             max_pages_per_row=max_pages_per_row,
-            workspace_bytes=GPU_WORKSPACE_BYTES if self.on_gpu else 2**16,
             batch_invariant=batch_invariant,
         )
 

@@ -23,6 +23,7 @@ from memory.attention.flashinfer_plans import (
     rows_of,
     stage_ranges,
 )
+from memory.attention.flashinfer_workspace import workspace_bytes
 from memory.attention.interface import KVSpec, Rotation, StepMeta
 from memory.attention.side_copies import SideCopies, streams_for
 
@@ -73,7 +74,6 @@ class FlashInferAttention:
         *,
         max_rows: int = 256,
         max_pages_per_row: int | None = None,
-        workspace_bytes: int = 128 << 20,
         batch_invariant: bool = False,
     ) -> None:
         reason = unsupported(spec)
@@ -84,7 +84,8 @@ class FlashInferAttention:
         self._device = device_for(spec.device)
         self._max_rows, self._max_pages_per_row = max_rows, max_pages_per_row
         self._split_decodes = 1 if batch_invariant else SPLIT_DECODES
-        workspace = torch.zeros(workspace_bytes, dtype=torch.uint8, device=spec.device)
+        size = workspace_bytes(spec, max_rows, self._device.multiprocessors)
+        workspace = torch.zeros(size, dtype=torch.uint8, device=spec.device)
         self._shared = Shared(spec, self._device, workspace, split_kv=not batch_invariant)
         self._prefill = PrefillPlan(self._shared)
         self._decode = DecodePlan(self._shared)
@@ -205,10 +206,10 @@ class FlashInferAttention:
         cut = decodes if alone else 0
         self._launches: list[tuple[Plan, int, int]] = []
         if cut:
-            self._decode.plan(rows_of(meta, indices, 0, cut, self._device))
+            self._decode.plan(rows_of(meta, indices, 0, cut))
             self._launches.append((self._decode, 0, cut))
         if cut < rows:
-            self._prefill.plan(rows_of(meta, indices, cut, rows, self._device))
+            self._prefill.plan(rows_of(meta, indices, cut, rows))
             self._launches.append((self._prefill, cut, len(meta.slots)))
 
     def _plan_graph(self, meta: StepMeta, indices: Tensor, rows: int) -> None:
@@ -217,7 +218,7 @@ class FlashInferAttention:
             indptr, last = self._graph.indptr[: rows + 1], self._graph.last_page_len[:rows]
             buffers = GraphBuffers(indptr, self._graph.indices, last)
             plan = self._graph_plans[rows] = DecodePlan(self._shared, buffers)
-        plan.plan(rows_of(meta, indices, 0, rows, self._device))
+        plan.plan(rows_of(meta, indices, 0, rows))
         self._launches = [(plan, 0, rows)]
 
     def _check(self, meta: StepMeta) -> None:

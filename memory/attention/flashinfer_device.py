@@ -6,6 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from memory.attention.pinned import pinned_zeros
+
 
 class Event(Protocol):
     """A place in the work of the stream that is current when it is recorded."""
@@ -17,6 +19,9 @@ class Event(Protocol):
 
 
 class Device(Protocol):
+    @property
+    def multiprocessors(self) -> int: ...
+
     def staged(self, values: Tensor) -> Tensor:
         """A copy of a host tensor of which nobody else knows, on the host, where the device
         can read it while the host goes on."""
@@ -33,12 +38,14 @@ class Cuda:
 
     def __init__(self, name: str) -> None:
         self._device = torch.device(name)
+        properties = torch.cuda.get_device_properties(self._device)
+        self.multiprocessors = int(properties.multi_processor_count)
 
     def staged(self, values: Tensor) -> Tensor:
         return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values)
 
     def zeros(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.zeros(shape, dtype=dtype, pin_memory=True)
+        return pinned_zeros(shape, dtype, self._device)
 
     def event(self) -> Event:
         return CudaEvent(self._device)
@@ -70,6 +77,8 @@ class Past:
 
 class Cpu:
     """The host as its own device."""
+
+    multiprocessors = 1
 
     def staged(self, values: Tensor) -> Tensor:
         return values.clone()

@@ -36,8 +36,8 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Consecutive rows of a step, offsets from 0, as in `StepMeta`; staged on the host, but
-    `kv_indices` on the device."""
+    """Consecutive rows of a step, offsets from 0, as in `StepMeta`, on the host; but
+    `kv_indices` on the device. A plan stages what is copied of them."""
 
     qo_indptr: Tensor
     kv_indptr: Tensor
@@ -46,15 +46,15 @@ class Rows:
     kv_lens: Tensor
 
 
-def rows_of(meta: StepMeta, kv_indices: Tensor, first: int, end: int, device: Device) -> Rows:
+def rows_of(meta: StepMeta, kv_indices: Tensor, first: int, end: int) -> Rows:
     """Rows `first` to `end` (exclusive) of a step; `kv_indices` those of the whole step."""
     qo, kv = (x[first : end + 1] for x in (meta.qo_indptr, meta.kv_indptr))
     return Rows(
-        qo_indptr=device.staged(qo - qo[0]),
-        kv_indptr=device.staged(kv - kv[0]),
+        qo_indptr=qo - qo[0],
+        kv_indptr=kv - kv[0],
         kv_indices=kv_indices[int(kv[0]) : int(kv[-1])],
-        last_page_len=device.staged(meta.last_page_len[first:end]),
-        kv_lens=device.staged(meta.kv_lens[first:end]),
+        last_page_len=meta.last_page_len[first:end],
+        kv_lens=meta.kv_lens[first:end],
     )
 
 
@@ -71,7 +71,7 @@ class PrefillPlan:
 
     def __init__(self, shared: Shared) -> None:
         self._spec, self._split_kv = shared.spec, shared.split_kv
-        self._fence = shared.device.event()
+        self._staged, self._fence = shared.device.staged, shared.device.event()
         self._wrapper = BatchPrefillWithPagedKVCacheWrapper(
             float_workspace_buffer=shared.workspace, kv_layout="NHD", backend="fa2"
         )
@@ -80,11 +80,11 @@ class PrefillPlan:
         s = self._spec
         with _fenced(self._fence):
             self._wrapper.plan(
-                qo_indptr=rows.qo_indptr,
-                paged_kv_indptr=rows.kv_indptr,
+                qo_indptr=self._staged(rows.qo_indptr),
+                paged_kv_indptr=self._staged(rows.kv_indptr),
                 paged_kv_indices=rows.kv_indices,
-                paged_kv_last_page_len=rows.last_page_len,
-                seq_lens=rows.kv_lens,
+                paged_kv_last_page_len=self._staged(rows.last_page_len),
+                seq_lens=self._staged(rows.kv_lens),
                 num_qo_heads=s.num_q_heads,
                 num_kv_heads=s.num_kv_heads,
                 head_dim_qk=s.head_dim,
@@ -118,7 +118,7 @@ class DecodePlan:
 
     def __init__(self, shared: Shared, buffers: GraphBuffers | None = None) -> None:
         self._spec, self._split_kv = shared.spec, shared.split_kv
-        self._fence = shared.device.event()
+        self._staged, self._fence = shared.device.staged, shared.device.event()
         self._wrapper = BatchDecodeWithPagedKVCacheWrapper(
             float_workspace_buffer=shared.workspace,
             kv_layout="NHD",
@@ -134,10 +134,10 @@ class DecodePlan:
         s = self._spec
         with _fenced(self._fence):
             self._wrapper.plan(
-                indptr=rows.kv_indptr,
+                indptr=self._staged(rows.kv_indptr),
                 indices=rows.kv_indices,
-                last_page_len=rows.last_page_len,
-                seq_lens=rows.kv_lens,
+                last_page_len=self._staged(rows.last_page_len),
+                seq_lens=rows.kv_lens,  # read on the host alone
                 num_qo_heads=s.num_q_heads,
                 num_kv_heads=s.num_kv_heads,
                 head_dim=s.head_dim,

@@ -6,8 +6,10 @@ What has to wait for what, and by what it does:
   reads and writes of its page by the page's former owner: the side stream waits for compute
   as it stands when the copies are asked for;
 - a step that writes a page which is still copied out, or reads one which is still copied in:
-  `before_compute` makes the compute stream wait for the last copy that touches a page of the
-  step. Copies later than that, and all copies if none touches one, go on beside it;
+  `before_compute` makes the compute stream wait for the last call whose copies touch a page
+  of the step. Calls later than that, and all if none touches one, go on beside it. What was
+  asked for in one call is waited for as a whole: a mark for each copy would cost the host
+  more than the copy;
 - a copy for the copies before it, because they share one stream: a page's copy out is done
   before another page is copied in over it, and a host page may be given away as soon as the
   copy from it has been asked for, since whatever is copied over it comes later.
@@ -15,7 +17,7 @@ What has to wait for what, and by what it does:
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -51,8 +53,8 @@ class Streams(Protocol):
 
     def mark_side(self) -> Mark: ...
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
-        """On the side stream; the host does not wait."""
+    def copy(self, parts: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Each source to its target, on the side stream; the host does not wait."""
 
 
 def streams_for(device: str) -> Streams:
@@ -70,7 +72,7 @@ class SideCopies:
         self._host = host
         self._streams = streams
         self._asked = 0
-        # Copies are numbered from 1: for each device page the last one that touches it.
+        # Calls are numbered from 1: for each device page the last one that touches it.
         self._last_of = np.zeros(len(pool), np.int64)
         self._pending = deque[tuple[int, Mark]]()
         self._untimed = deque[tuple[Mark, Mark]]()
@@ -119,14 +121,16 @@ class SideCopies:
             return
         self._forget_passed()
         self._streams.mark_compute().hold_side()
-        begun, at = self._streams.mark_side(), 0
-        for start, end, pages in runs(pairs):
-            self._streams.copy(source[start : start + pages], target[end : end + pages])
-            self._asked += 1
-            self._last_of[device_pages[at : at + pages]] = self._asked
-            self._pending.append((self._asked, self._streams.mark_side()))
-            at += pages
-        self._untimed.append((begun, self._pending[-1][1]))
+        begun = self._streams.mark_side()
+        self._streams.copy(
+            (source[start : start + pages], target[end : end + pages])
+            for start, end, pages in runs(pairs)
+        )
+        ended = self._streams.mark_side()
+        self._asked += 1
+        self._last_of[device_pages] = self._asked
+        self._pending.append((self._asked, ended))
+        self._untimed.append((begun, ended))
 
     def _forget_passed(self) -> None:
         while self._pending and self._pending[0][1].passed():
@@ -166,9 +170,10 @@ class CudaStreams:
     def mark_side(self) -> CudaMark:
         return self._mark(self._side)
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
+    def copy(self, parts: Iterable[tuple[Tensor, Tensor]]) -> None:
         with torch.cuda.stream(self._side):
-            target.copy_(source, non_blocking=True)
+            for source, target in parts:
+                target.copy_(source, non_blocking=True)
 
     def _mark(self, stream: torch.cuda.Stream) -> CudaMark:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -201,5 +206,6 @@ class PlainStreams:
     def mark_side(self) -> PlainMark:
         return PlainMark()
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
-        target.copy_(source)
+    def copy(self, parts: Iterable[tuple[Tensor, Tensor]]) -> None:
+        for source, target in parts:
+            target.copy_(source)
