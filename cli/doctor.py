@@ -55,6 +55,7 @@ def examine(settings: Settings) -> Machine:
         gpus=attempt(gpu_probes.gpus),
         model=model,
         serving=Serving() if config is None else model_probes.serving(config, settings),
+        scheduler=probes.scheduler(settings),
         tools=probes.tools(),
         workspace=workspace,
         processor=attempt(probes.processor),

@@ -37,15 +37,20 @@ def _processor(
         yield note("CPU", said, "fp32 is faster without bf16 instructions: model.dtype = auto")
     else:
         yield ok("CPU", said)
-    yield _threads(cpu, settings.engine.threads or cpu.torch_threads)
+    threads = settings.engine.threads or cpu.torch_threads
+    yield _threads(cpu, threads, settings.engine.tensor_parallel)
 
 
-def _threads(cpu: Processor, threads: int) -> Finding:
+def _threads(cpu: Processor, threads: int, ranks: int) -> Finding:
     cores = cpu.cores if cpu.quota_cores is None else min(cpu.cores, cpu.quota_cores)
-    said = f"{threads} on {cores:g} cores"
-    if threads > cores:
-        return note("threads", said, f"set engine.threads = {max(1, int(cores))}")
-    return ok("threads", said)
+    own = max(1, threads // ranks)
+    said = f"{own} on {cores:g} cores" if ranks == 1 else f"{ranks} x {own} on {cores:g} cores"
+    if ranks * own <= cores:
+        return ok("threads", said)
+    most = max(1, int(cores))
+    if ranks > most:
+        return note("threads", said, f"lower engine.tensor_parallel to {most}")
+    return note("threads", said, f"set engine.threads = {most}")
 
 
 def _invariance(found: Invariance | Fault) -> Finding:

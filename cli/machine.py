@@ -129,12 +129,14 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything that was looked at. A `Fault` stands for what could not be."""
+    """Everything that was looked at. A `Fault` stands for what could not be, or for a
+    scheduler that cannot be made."""
 
     packages: Mapping[str, Package]
     gpus: Gpus | Fault
     model: Model | Fault
     serving: Serving
+    scheduler: Fault | None
     tools: Mapping[str, str | None]
     workspace: Workspace | Fault
     processor: Processor | Fault

@@ -23,6 +23,7 @@ from models.pools import CPU_POOL_BYTES
 from models.random_weights import SMOLLM2_135M, RandomWeights
 from models.shard import refuse_uneven
 from models.source import cached_path
+from models.toy import refuse_ranks
 from service.settings import Settings
 
 MEASURED_WEIGHTS = 100_000_000
@@ -33,6 +34,7 @@ together: seconds on two cores."""
 def model(settings: Settings) -> Model:
     """The configured model. ModelError where it cannot be served."""
     if settings.model.source == "toy":
+        refuse_ranks(settings.engine.tensor_parallel)
         return Model(None)
     path = cached_path(settings.model.source)
     config = SMOLLM2_135M if path is None else _read(path)
@@ -103,14 +105,15 @@ def invariance(config: ModelConfig, settings: Settings, found: Choice) -> Invari
 
 
 def wanted_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
-    """Host memory for weights, pool and host store, as far as the settings tell."""
-    memory = settings.memory
+    """Host memory of all ranks for weights, pool and host store, as far as the settings
+    tell."""
+    memory, ranks = settings.memory, settings.engine.tensor_parallel
     if spec.device != "cpu":
         return memory.host_bytes
     pool = memory.pool_bytes or CPU_POOL_BYTES
     if memory.num_pages is not None:
-        pool = memory.num_pages * spec.page_bytes
-    return _parameters(config) * spec.dtype.itemsize + pool + memory.host_bytes
+        pool = memory.num_pages * spec.page_bytes * ranks
+    return _parameters(config, ranks) * spec.dtype.itemsize + pool + memory.host_bytes
 
 
 def _weights(c: ModelConfig) -> int:
@@ -118,9 +121,9 @@ def _weights(c: ModelConfig) -> int:
     return _layer_weights(c) + c.vocab_size * c.hidden_size
 
 
-def _parameters(c: ModelConfig) -> int:
-    """Of the whole model, norms and biases left out."""
-    tables = 1 if c.tied else 2
+def _parameters(c: ModelConfig, ranks: int) -> int:
+    """Of the whole model, whose tables every rank has; norms and biases left out."""
+    tables = ranks * (1 if c.tied else 2)
     return c.num_layers * _layer_weights(c) + tables * c.vocab_size * c.hidden_size
 
 

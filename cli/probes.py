@@ -14,6 +14,8 @@ from typing import TypeVar
 from packaging.requirements import Requirement
 
 from cli.machine import Fault, Package, Processor, Room
+from service.settings import Settings
+from service.strategy import make_scheduler
 
 PACKAGES = ("torch", "transformers", "grpcio", "flashinfer-python")
 TOOLS = ("nvcc", "ninja", "c++")
@@ -52,6 +54,13 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def scheduler(settings: Settings) -> Fault | None:
+    """Why the chosen strategy cannot be made, if so."""
+    chosen = settings.scheduler
+    made = attempt(lambda: make_scheduler(chosen.name, chosen.options))
+    return made if isinstance(made, Fault) else None
 
 
 def tools() -> Mapping[str, str | None]:

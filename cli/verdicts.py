@@ -17,6 +17,7 @@ def judge(machine: Machine, settings: Settings) -> list[Finding]:
     return [
         _model(machine.model, settings),
         *_choice(machine, settings),
+        _scheduler(machine.scheduler, settings),
         *_packages(machine, settings),
         *gpu_findings(machine, settings),
         *host_findings(machine, settings),
@@ -26,7 +27,9 @@ def judge(machine: Machine, settings: Settings) -> list[Finding]:
 def _model(found: Model | Fault, settings: Settings) -> Finding:
     source = settings.model.source
     if isinstance(found, Fault):
-        return fault("model", f"{source}: {found.why}", "set model.source")
+        several = settings.engine.tensor_parallel > 1
+        advice = "set model.source or engine.tensor_parallel" if several else "set model.source"
+        return fault("model", f"{source}: {found.why}", advice)
     c = found.config
     if c is None:
         return ok("model", f"{source}: it needs no attention and no products")
@@ -57,6 +60,15 @@ def _choice(machine: Machine, settings: Settings) -> Iterator[Finding]:
     yield note("attention", said) if fell_back else ok("attention", said)
     how = "what auto means here" if settings.model.dtype == "auto" else "requested"
     yield ok("dtype", f"{found.dtype}, {how}")
+
+
+def _scheduler(found: Fault | None, settings: Settings) -> Finding:
+    if found is None:
+        return ok("scheduler", settings.scheduler.name)
+    advice = (
+        "set scheduler.name and scheduler.options: `walkway schedulers` shows what there is"
+    )
+    return fault("scheduler", found.why, advice)
 
 
 def _packages(machine: Machine, settings: Settings) -> Iterator[Finding]:

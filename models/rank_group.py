@@ -14,10 +14,10 @@ from models.rank_messages import HEADER, Message, packed, payload_size, unpacked
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
-SUM_TIMEOUT = timedelta(seconds=120)
-"""A rank that is so late for a sum hangs."""
+LATE = timedelta(seconds=120)
+"""A rank that is so late, for the start or for a sum, hangs."""
 
-IDLE_TIMEOUT = timedelta(days=3650)
+IDLE = timedelta(days=3650)
 """How long nothing may be asked of the engine: ranks wait for rank 0 in a broadcast."""
 
 
@@ -38,14 +38,15 @@ class Group:
             init_method=f"file://{self._folder}/rendezvous",
             rank=self._rank,
             world_size=self._size,
-            timeout=SUM_TIMEOUT,
+            timeout=LATE,
             device_id=torch.device(self._device) if on_gpu else None,
         )
-        self._voice = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
+        self._voice = dist.new_group(backend="gloo", timeout=LATE)
 
     def leave(self) -> None:
-        """Also without having joined."""
-        if dist.is_initialized():
+        """Also without having joined. On GPUs the end of the process does it: NCCL would wait
+        for ranks that are gone."""
+        if self._device == "cpu" and dist.is_initialized():
             dist.destroy_process_group()
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -60,7 +61,9 @@ class Group:
     def hear(self) -> Message:
         """The others: wait for what rank 0 tells. RuntimeError when it is gone."""
         header = torch.empty(HEADER, dtype=torch.int64)
-        dist.broadcast(header, 0, self._voice)
+        while_idle = dist.BroadcastOptions()
+        while_idle.timeout = IDLE
+        self._voice.broadcast([header], while_idle).wait()
         payload = torch.empty(payload_size(header), dtype=torch.int64)
         dist.broadcast(payload, 0, self._voice)
         return unpacked(header, payload)

@@ -19,6 +19,8 @@ from typing import Any
 from models.errors import ModelError
 
 EXIT_S = 2.0
+START_HEED_S = 5.0
+"""So long may whoever starts take to hear, by itself, that a rank is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,9 @@ class RankProcesses:
     """Ranks 1 .. `size` - 1, each running `main(rank, folder, pipe, *args)`. `folder` is
     theirs and rank 0's alone. They are spawned: threads do not survive a fork.
 
-    Until `serve` a lost rank is told by `agree`; from then on `on_lost` is called with one
-    line, on a thread of its own. They never outlive this process, however it ends: `main`
-    begins with `exit_with_rank_0`.
+    A lost rank is told by `agree`, `depend` and `lost`; once `depend` was called, `on_lost`
+    is too, with one line, on a thread of its own. They never outlive this process, however
+    it ends: `main` begins with `exit_with_rank_0`.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class RankProcesses:
         self._on_lost = on_lost
         self._said: queue.Queue[Heard] = queue.Queue()
         self._lock = threading.Lock()
-        self._lost: str | None = None
-        self._serving = self._closing = False
+        self._line: str | None = None
+        self._heed_s: float | None = None
+        self._lost, self._closing = threading.Event(), threading.Event()
         self._ranks: dict[Connection, tuple[int, SpawnProcess]] = {}
         self._watcher = threading.Thread(target=self._watch, name="ranks", daemon=True)
         # A process that ends waits for its children, which wait for it; and one that is a
@@ -77,23 +80,25 @@ class RankProcesses:
             self._send(pipe, least)
         return least
 
-    def serve(self) -> None:
-        """Loading is over: a rank that is lost is nobody's answer any more."""
+    def depend(self, heed_s: float) -> None:
+        """From now on this process may wait for a rank for ever: `on_lost` is called for a
+        lost one where `close` was not within `heed_s`. ModelError with the line of one that
+        is lost already."""
         with self._lock:
-            self._serving = True
-            lost = self._lost
-        if lost is not None:
-            self._on_lost(lost)
+            self._heed_s = heed_s
+            line = self._line
+        if line is not None:
+            raise ModelError(line)
 
     def lost(self, within_s: float) -> str | None:
         """The line of the first rank that was lost, waiting for it if need be."""
-        self._watcher.join(within_s)
-        return self._lost
+        self._lost.wait(within_s)
+        return self._line
 
     def close(self) -> None:
         """End them all. They hold nothing that anybody would miss."""
         self._at_end.cancel()
-        self._closing = True
+        self._closing.set()
         for _, process in self._ranks.values():
             process.kill()
         if self._watcher.is_alive():
@@ -119,7 +124,7 @@ class RankProcesses:
             return
 
     def _watch(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             for pipe in wait(list(self._ranks)):
                 assert isinstance(pipe, Connection)
                 rank, process = self._ranks[pipe]
@@ -135,12 +140,13 @@ class RankProcesses:
 
     def _lose(self, line: str) -> None:
         with self._lock:
-            if self._closing:
+            if self._closing.is_set():
                 return
-            self._lost = line
-            serving = self._serving
+            self._line = line
+            heed_s = self._heed_s
         self._said.put(Failed(line))
-        if serving:
+        self._lost.set()
+        if heed_s is not None and not self._closing.wait(heed_s):
             shutil.rmtree(self.folder, ignore_errors=True)  # `on_lost` may not return
             self._on_lost(line)
 

@@ -25,7 +25,14 @@ from models.load import Loaded, LoadOptions, load
 from models.rank_group import Group
 from models.rank_leader import Leader, LeadingAttention, LeadingModel
 from models.rank_messages import Copies, Pass
-from models.rank_processes import Counts, Failed, Heard, RankProcesses, exit_with_rank_0
+from models.rank_processes import (
+    START_HEED_S,
+    Counts,
+    Failed,
+    Heard,
+    RankProcesses,
+    exit_with_rank_0,
+)
 from models.shard import Model, Shard
 from models.source import model_path
 
@@ -47,11 +54,10 @@ class Ranks:
 
 
 def load_ranks(options: LoadOptions, size: int, on_lost: Callable[[str], None]) -> Ranks:
-    """Load on `size` ranks at once, this process being rank 0. Bytes in the options are for
-    all of them together; threads are each rank's, by default an equal part of the cores.
-    ModelError with one line of whichever rank cannot. Later `on_lost` is told, on another
-    thread, that a rank is gone: no step returns rightly from then on, and this process has
-    to end."""
+    """Load on `size` ranks at once, this process being rank 0. Bytes and threads in the options
+    are for all of them together. ModelError with one line of whichever rank cannot. `on_lost`
+    is told, on another thread, that a rank is gone and this call, or a step of the runner,
+    may never return: this process has to end."""
     options = _of_one(options, size)
     processes = RankProcesses(size, follower_main, (size, options), on_lost)
     options = _at(options, 0)
@@ -59,6 +65,7 @@ def load_ranks(options: LoadOptions, size: int, on_lost: Callable[[str], None]) 
     try:
         loaded = load(options, _LeaderSeat(Shard(0, size, group), group, processes))
         processes.agree(())
+        processes.depend(heed_s=0.0)
     except Exception as error:
         # A rank that fails makes the others fail in sums with it: its own line says why.
         lost = None if isinstance(error, ModelError) else processes.lost(FAILED_WAIT_S)
@@ -67,7 +74,6 @@ def load_ranks(options: LoadOptions, size: int, on_lost: Callable[[str], None]) 
         if lost is None:
             raise
         raise ModelError(lost) from error
-    processes.serve()
     return Ranks(loaded, processes, group)
 
 
@@ -119,6 +125,7 @@ class _LeaderSeat:
 
     def meet(self) -> None:
         self._processes.agree(())
+        self._processes.depend(START_HEED_S)
         self._group.join()
 
     def agree(self, *counts: int) -> Counts:
@@ -166,7 +173,7 @@ def _of_one(options: LoadOptions, size: int) -> LoadOptions:
         options,
         source=str(model_path(options.source)),  # fetched once, not by every rank
         device="cpu" if device == "cpu" else "cuda",
-        threads=options.threads or max(1, torch.get_num_threads() // size),
+        threads=max(1, (options.threads or torch.get_num_threads()) // size),
         pool_bytes=options.pool_bytes and options.pool_bytes // size,
         host_bytes=options.host_bytes // size,
     )

@@ -4,22 +4,22 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 
 from memory.host import HostPages
 from memory.pages import PageAllocator
 from models.batch import Runner
-from models.errors import ModelError
 from models.pools import CPU_POOL_BYTES
-from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner
+from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner, refuse_ranks
 from service.core import Core
 from service.engine_process import Built
 from service.invariants import check_core
 from service.messages import Ready
 from service.options import shown_options
-from service.planner import Planner
+from service.planner import OwnFlag, Planner
 from service.residency import Residency
 from service.settings import Memory, Settings
 from service.step import StepLimits
@@ -50,15 +50,19 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
     MemoryError, each with one line for people."""
     chosen = settings.scheduler
     scheduler = make_scheduler(chosen.name, chosen.options)  # first: it fails in no time
-    if settings.model.source == "toy":
-        model = _toy(settings)
-    else:
-        ranks = settings.engine.tensor_parallel
-        model = _decoder(settings, bring_up or (lambda options: _loaded(options, ranks)))
     planner = Planner(
         chosen.name, scheduler, log.error, time.perf_counter, strict=settings.engine.check
     )
     planner.options = shown_options(scheduler, chosen.options)
+    if settings.model.source == "toy":
+        model = _toy(settings)
+    else:
+        load = partial(
+            _loaded,
+            ranks=settings.engine.tensor_parallel,
+            on_lost=partial(_end_at_once, planner),
+        )
+        model = _decoder(settings, bring_up or load)
     residency = Residency(
         PageAllocator(model.ready.num_pages, settings.memory.prefix_cache),
         HostPages(model.host_pages),
@@ -124,24 +128,24 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
     return _Model(loaded.runner, loaded.host_pages, ready)
 
 
-def _loaded(options: "LoadOptions", ranks: int) -> "Loaded":
+def _loaded(options: "LoadOptions", ranks: int, on_lost: Callable[[str], None]) -> "Loaded":
     from models.load import load
     from models.ranks import load_ranks
 
-    return load(options) if ranks == 1 else load_ranks(options, ranks, _end_at_once).loaded
+    return load(options) if ranks == 1 else load_ranks(options, ranks, on_lost).loaded
 
 
-def _end_at_once(why: str) -> None:
-    """A rank is gone: the step that waits for it never returns."""
+def _end_at_once(planner: Planner, why: str) -> NoReturn:
+    """A rank is gone: the step that waits for it never returns. A strategy that plans just
+    now, on another thread, is no suspect, nor one that begins to before the end."""
     log.error("rank_lost", why=why)
+    suspect, planner.flag = planner.flag, OwnFlag()
+    suspect.value = False
     os._exit(1)
 
 
 def _toy(settings: Settings) -> _Model:
-    if settings.engine.tensor_parallel > 1:
-        raise ModelError(
-            "engine.tensor_parallel must be 1: the toy model has no layers to split"
-        )
+    refuse_ranks(settings.engine.tensor_parallel)
     memory = settings.memory
     page_bytes = memory.page_size * TOY_SLOT_BYTES
     pool_bytes = memory.pool_bytes or CPU_POOL_BYTES

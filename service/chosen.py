@@ -43,14 +43,20 @@ class ChosenScheduler:
         if name == STAND_IN != self.choice.name:
             self._stand_in()
 
-    def engine_gone(self, planning: bool) -> None:
-        """The engine ended or did not come up, and whether its strategy was planning or being
-        made then: it never came back, could not be made, or took the process with it."""
-        self._asked.clear()
-        name = self.choice.name
-        if planning and name not in BUILT_IN:  # those are ours: somebody else killed it
-            log.error("scheduler_blamed", scheduler=name, stands_in=STAND_IN)
+    def engine_gone(self, suspect: int | None) -> None:
+        """The engine ended or did not come up, and which strategy was planning or being made
+        then, if one was (see `Suspect`): it never came back, could not be made, or took the
+        process with it. One whose exchange was not answered was not chosen."""
+        asked, self._asked = self._asked, {}
+        if suspect is None:
+            return
+        unanswered = asked.get(suspect)
+        name = unanswered.name if unanswered else self.choice.name
+        if name in BUILT_IN:  # those are ours: somebody else killed it
+            return
+        if unanswered is None:
             self._stand_in()
+        log.error("scheduler_blamed", scheduler=name, stands_in=self.choice.name)
 
     def _stand_in(self) -> None:
         self.replaces = self.choice.name

@@ -21,9 +21,9 @@ from service.loop import DecodeLoop
 from service.messages import Ready
 from service.one_line import one_line
 from service.options import shown_options
-from service.planner import Flag
-from service.settings import Settings
+from service.settings import SchedulerChoice, Settings
 from service.strategy import make_scheduler
+from service.suspect import Suspect
 
 GC_THRESHOLDS = 2000, 5, 1000
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Built:
     """An engine that can start: its core, what computes its steps, and what the front end
-    is told of it (the generation is filled in here)."""
+    is told of it (generation and scheduler are filled in here)."""
 
     core: Core
     runner: Runner
@@ -47,15 +47,14 @@ Build = Callable[[Settings], Built]
 class EngineSpec:
     """What one generation of the engine is started from. `build` is a function of a module,
     so that a process can import it; it loads the model and raises with one line for people
-    when it cannot. `planning` is up while the strategy's own code plans or is made, and seen
-    by the front end, whatever becomes of the engine; `replaces` names the strategy that the
-    one in `settings` stands in for."""
+    when it cannot. The strategy is made before, and put into what was built with FCFS.
+    `replaces` names the strategy that the one in `settings` stands in for."""
 
     address: str
     generation: int
     settings: Settings
     build: Build
-    planning: Flag
+    suspect: Suspect
     replaces: str = ""
 
 
@@ -92,14 +91,15 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
     started = False
     try:
         _limit_threads(spec.settings.engine.threads)
-        _try_scheduler(spec)
-        built = spec.build(spec.settings)
-        built.core.planner.flag = spec.planning
-        built.core.planner.replaces = spec.replaces
+        built = _built(spec)
         on_built()
-        loop = DecodeLoop(built.core, built.runner, channel)
+        loop = DecodeLoop(built.core, built.runner, channel, suspect=spec.suspect)
         started = True
-        channel.announce(msgspec.structs.replace(built.ready, generation=spec.generation))
+        channel.announce(
+            msgspec.structs.replace(
+                built.ready, generation=spec.generation, scheduler=built.core.planner.name
+            )
+        )
         loop.run()
     except Exception as error:
         say = log.error if started else log.debug
@@ -109,14 +109,20 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
         channel.close()
 
 
-def _try_scheduler(spec: EngineSpec) -> None:
-    """Load and make the chosen strategy once, before anything else. The flag is down again
-    only when that went well: whoever finds it up knows whose fault it is that no engine came
-    up, be it that the plug-in is gone, refuses its options, hangs or ends the process."""
+def _built(spec: EngineSpec) -> Built:
+    """The engine, with the chosen strategy in place of FCFS. That is made before anything
+    else, and the suspect until it was: no engine comes up where the plug-in is gone, refuses
+    its options, hangs or ends the process."""
     chosen = spec.settings.scheduler
-    spec.planning.value = True
-    shown_options(make_scheduler(chosen.name, chosen.options), chosen.options)
-    spec.planning.value = False
+    spec.suspect.value = True
+    scheduler = make_scheduler(chosen.name, chosen.options)
+    options = shown_options(scheduler, chosen.options)
+    spec.suspect.value = False
+    built = spec.build(spec.settings.model_copy(update={"scheduler": SchedulerChoice()}))
+    planner = built.core.planner
+    planner.exchange(chosen.name, scheduler, options)
+    planner.replaces, planner.flag = spec.replaces, spec.suspect
+    return built
 
 
 def _limit_threads(threads: int) -> None:

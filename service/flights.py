@@ -7,7 +7,7 @@ from functools import partial
 
 import structlog
 
-from models.batch import Landing, Runner, StepBatch
+from models.batch import Landed, Landing, Runner, StepBatch
 from models.errors import DeviceLost, ModelError
 from service.core import Core
 from service.costs import CostMeter
@@ -24,11 +24,13 @@ class EngineBroken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A step that was started at `began_s`."""
+    """A step that was started at `began_s`, and was over at `over_s` if it was before it
+    landed."""
 
     step: Step
     landing: Landing
     began_s: float
+    over_s: float | None
 
 
 class Flights:
@@ -58,7 +60,8 @@ class Flights:
             self._land_down_to(0)
             self._failed(step, error)
         else:
-            self._open.append(_Flight(step, landing, at_s))
+            over_s = self._clock() if isinstance(landing, Landed) else None
+            self._open.append(_Flight(step, landing, at_s, over_s))
 
     def land(self, all_of_them: bool) -> bool:
         """Land what leaves no room for another step, or everything. Whether any did."""
@@ -78,13 +81,14 @@ class Flights:
             self._failed(step, error)
             return
         self.faults = 0
-        ended_s = self._clock()
+        now_s = self._clock()
+        ended_s = now_s if flight.over_s is None else flight.over_s
         # Of two in flight the later one waits for the earlier, which costs it nothing.
         began_s = max(flight.began_s, self._landed_s)
         self._landed_s = ended_s
         self._meter.observe(step, ended_s - began_s, result.copy_s)
         self._core.costs = self._meter.costs
-        self._core.finish(step, result, ended_s)
+        self._core.finish(step, result, now_s)
 
     def _failed(self, step: Step, error: Exception) -> None:
         if isinstance(error, MemoryError):

@@ -2,7 +2,6 @@
 
 import asyncio
 import atexit
-import ctypes
 import multiprocessing
 import multiprocessing.resource_tracker
 import signal
@@ -16,7 +15,6 @@ import structlog
 from service.channel import Context, FrontSocket, Told
 from service.engine_process import EngineSpec, process_main, run_engine
 from service.messages import Event, Failed, Inspected, Ready, SchedulerSet, StepEvents, Stop
-from service.planner import Flag
 from service.stalls import StallWatch
 
 KILL_S = 5.0
@@ -91,12 +89,6 @@ class ThreadBody:
     def kill(self) -> None: ...
 
 
-def planning_flag() -> Flag:
-    """A flag that both processes see and that outlives either."""
-    flag: Flag = multiprocessing.get_context("spawn").RawValue(ctypes.c_bool, False)
-    return flag
-
-
 def _start_deaf(process: multiprocessing.process.BaseProcess) -> None:
     """Start with signals blocked that the front end answers, which the child inherits: one
     for the whole group must reach the front end alone, which drains or reloads."""
@@ -119,7 +111,8 @@ class Engine:
 
     `ended` resolves with why, for whichever cause comes first: the body is gone, the engine
     said that it failed, or somebody condemned it. From then on nothing is heard of it.
-    `progress` differs whenever it did something.
+    `progress` differs whenever it did something. `suspect` is the strategy that is at work,
+    or was when it died.
     """
 
     def __init__(
@@ -131,18 +124,13 @@ class Engine:
         self._ready: asyncio.Future[Ready] = loop.create_future()
         self._exited = asyncio.Event()
         self._on_news = on_news
-        self._planning = spec.planning
+        self.suspect = spec.suspect
         self._scheduler = spec.settings.scheduler.name
         self._generation = spec.generation
         self._channel = FrontSocket(context, spec.address, self._hear)
         inline = spec.settings.engine.isolation == "inline"
         self._body: Body = ThreadBody() if inline else ProcessBody()
         self._body.start(spec, self._gone)
-
-    @property
-    def planning(self) -> bool:
-        """Whether its strategy is planning or being made, or was when it died."""
-        return self._planning.value
 
     async def ready(self, making_s: float) -> Ready:
         """Wait until it serves, however long the model takes to load; only its strategy has
@@ -151,7 +139,7 @@ class Engine:
         watch = StallWatch(making_s)
         while not (self._ready.done() or self.ended.done()):
             await asyncio.wait(waits, timeout=watch.look_s, return_when=asyncio.FIRST_COMPLETED)
-            if watch.look(self.planning, self.progress):
+            if watch.look(self.suspect.value, self.progress):
                 self.condemn(f"scheduler {self._scheduler!r} was not made in {making_s:g} s")
         if self.ended.done():
             raise StartupError(self.ended.result())

@@ -11,6 +11,7 @@ from service.flights import EngineBroken, Flights
 from service.inspection import inspect
 from service.messages import End, Inspect, SetScheduler, StepStats, Stop, Submit
 from service.outbox import merge_stats
+from service.suspect import Suspect
 
 __all__ = ["MAX_FAULTS", "NO_STEP_WAIT_S", "DecodeLoop", "EngineBroken"]
 
@@ -26,6 +27,7 @@ class DecodeLoop:
     bug of ours and ends the loop as well. `clock` is the machine's monotonic clock, in
     seconds. With two `steps_in_flight`, as the core has it, the next step is decided while
     one is computed; the runner is then an `AheadRunner`, else ModelError is raised.
+    `suspect` is told which strategy is in place.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class DecodeLoop:
         runner: Runner,
         channel: EngineSocket,
         clock: Callable[[], float] = time.monotonic,
+        suspect: Suspect | None = None,
     ) -> None:
         self._core = core
+        self._suspect = suspect or Suspect()
         self._channel = channel
         self._clock = clock
         self._flights = Flights(core, runner, clock)
@@ -68,9 +72,15 @@ class DecodeLoop:
             case End():
                 self._core.end(command.id, command.reason, self._clock())
             case SetScheduler():
-                self._channel.answer(exchange(self._core.planner, command, self._clock))
+                self._exchange(command)
             case Inspect():
                 self._channel.answer(inspect(self._core, command, self._clock()))
+
+    def _exchange(self, command: SetScheduler) -> None:
+        answer = exchange(self._core.planner, command, self._clock)
+        if answer.error is None:
+            self._suspect.in_place = command.ticket
+        self._channel.answer(answer)
 
     def _report(self, schedule_s: float, worth_it: bool) -> None:
         events, stats = self._core.take_events()

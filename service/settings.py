@@ -73,7 +73,9 @@ class Engine(Group):
         "steps take fewer tokens than `max_step_tokens` where they would last longer. Smaller "
         "streams more evenly and prefills more slowly.",
     )
-    threads: int = Field(0, ge=0, description="CPU threads of the model; 0: all cores.")
+    threads: int = Field(
+        0, ge=0, description="CPU threads of the model, of all its ranks; 0: all cores."
+    )
     steps_in_flight: Literal[1, 2] = Field(
         1,
         description="2: plan the next step while one is computed. For devices that are faster "
@@ -158,7 +160,7 @@ class Memory(Group):
         0.9,
         gt=0,
         le=1,
-        description="Of the GPU memory that is free after a trial step, for the pool.",
+        description="Of the GPU memory that graphs and a trial step leave free, for the pool.",
     )
     host_bytes: int = Field(0, ge=0, description="Host store for swapped pages; 0: none.")
     watermark_pages: int = Field(

@@ -14,7 +14,7 @@ import zmq
 from service.channel import Context
 from service.chosen import ChosenScheduler
 from service.engine_process import Build, EngineSpec
-from service.launch import Engine, News, StartupError, planning_flag
+from service.launch import Engine, News, StartupError
 from service.messages import (
     End,
     Inspect,
@@ -28,6 +28,7 @@ from service.messages import (
 from service.restarts import RestartLimits, Restarts
 from service.settings import SchedulerChoice, Settings
 from service.stalls import StallWatch
+from service.suspect import Suspect
 
 __all__ = ["EngineDown", "EngineListener", "EngineLost", "StartupError", "Supervisor"]
 
@@ -170,10 +171,11 @@ class Supervisor:
             self._generation,
             self._settings.model_copy(update={"scheduler": self._chosen.choice}),
             self._build,
-            planning_flag(),
+            Suspect(),
             self._chosen.replaces,
         )
         began_s = self._clock()
+        self._engine = None  # what the one before did counts once
         try:
             engine = Engine(self._context, spec, self._hear)
         except (OSError, zmq.ZMQError) as error:
@@ -197,7 +199,7 @@ class Supervisor:
             log.error("engine_down", generation=self._generation, why=why)
             self._ready = None
             self._pending.clear()
-            self._chosen.engine_gone(self._engine.planning)
+            self._chosen.engine_gone(self._engine.suspect.ticket)
             self._expect_restart(self._settings.engine.restart_backoff_s)
             self._listener.on_down(why)
             await self._engine.retire(FAILED_GRACE_S)
@@ -228,7 +230,8 @@ class Supervisor:
                 await self._launch()
             except StartupError as error:
                 why, served_s = str(error), 0.0
-                self._chosen.engine_gone(self._engine is not None and self._engine.planning)
+                if self._engine is not None:
+                    self._chosen.engine_gone(self._engine.suspect.ticket)
                 log.error("engine_start_failed", generation=self._generation, why=why)
             else:
                 return

@@ -1,12 +1,13 @@
 """Strategies that plan like FCFS until a request of tenant "trouble" waits."""
 
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from schedulers.fcfs import FCFS
+from schedulers.fcfs import FCFS, FCFSOptions
 from schedulers.interface import Plan, Snapshot
 
 
@@ -36,6 +37,16 @@ class Exits(Troubled):
     trouble = staticmethod(leave)
 
 
+class LosesARank(Troubled):
+    """While it plans: the engine's child is killed, and nobody comes back."""
+
+    @staticmethod
+    def trouble() -> None:
+        [rank] = [p for p in multiprocessing.active_children() if "rank" in p.name]
+        rank.kill()
+        hang()
+
+
 class AsksToExit(Troubled):
     trouble = staticmethod(sys.exit)
 
@@ -48,6 +59,15 @@ class NotMade(FCFS):
 class MadeByExiting(FCFS):
     def __init__(self, options: object) -> None:
         sys.exit("bye")
+
+
+class Counted(FCFS):
+    """Notes that it was made."""
+
+    def __init__(self, options: FCFSOptions) -> None:
+        super().__init__(options)
+        with open(os.environ["MADE"], "a") as made:
+            made.write(".")
 
 
 class Raises(FCFS):

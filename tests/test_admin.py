@@ -73,7 +73,13 @@ async def test_options_keep_their_kinds_on_the_way() -> None:
     async with serving() as wire:
         answer = await wire.admin.SetScheduler(choice("priority", age_s=2.5, max_preemptions=3))
         options = options_of(answer.scheduler.options)
-        assert options == {"age_s": 2.5, "max_preemptions": 3, "eviction": "recompute"}
+        assert options == {
+            "age_s": 2.5,
+            "max_preemptions": 3,
+            "eviction": "recompute",
+            "urgent": 8,
+            "bulk_tokens": 0,
+        }
         assert isinstance(options["max_preemptions"], int)
 
 

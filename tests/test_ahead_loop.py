@@ -163,6 +163,30 @@ def test_a_step_is_measured_from_the_landing_before_it() -> None:
     assert core.costs.step_s + core.costs.row_s == pytest.approx(3.0)
 
 
+class AtOnce:
+    """Computes in `start`, for a second a token, as the toy does; at landing nothing is left.
+    Time goes by here alone."""
+
+    def __init__(self, core: Core) -> None:
+        self._toy = make_toy(core)
+        self.now_s = 0.0
+
+    def start(self, batch: StepBatch) -> Landing:
+        self.now_s += sum(len(row.tokens) for row in batch.rows)
+        return self._toy.start(batch)
+
+
+def test_a_step_that_is_over_when_it_was_started_is_not_charged_for_the_next() -> None:
+    core = make_core(pages=60, steps_in_flight=TWO)
+    runner = AtOnce(core)
+    joining = [[make_submit(id, prompt=[id] * 5, max_tokens=8)] for id in range(2, 6)]
+    script = Script(
+        [make_submit(1, max_tokens=40)], *[b for j in joining for b in (j, *[[]] * 9)]
+    )
+    DecodeLoop(core, runner, script, lambda: runner.now_s).run()
+    assert (core.costs.token_s, core.costs.row_s) == pytest.approx((1.0, 1.0), abs=0.2)
+
+
 def test_two_steps_in_flight_need_a_runner_that_can_start_them() -> None:
     core = make_core(steps_in_flight=TWO)
     runner = RaisingRunner(make_toy(core), ())

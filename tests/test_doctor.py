@@ -30,7 +30,7 @@ from cli.machine import (
 from cli.main import app
 from cli.verdicts import judge
 from models.random_weights import LLAMA_8B, SMOLLM2_135M
-from service.settings import Attention, Engine, Settings
+from service.settings import Attention, Engine, Memory, Settings
 from service.settings import Model as ModelSettings
 
 ALL_TOOLS = {"nvcc": "/usr/bin/nvcc", "ninja": "/usr/bin/ninja", "c++": "/usr/bin/c++"}
@@ -71,6 +71,7 @@ def cpu_machine() -> Machine:
         gpus=NO_GPUS,
         model=Model(SMOLLM2_135M),
         serving=Serving(ON_CPU, None, Invariance(True), 3 << 30),
+        scheduler=None,
         tools=NO_TOOLS,
         workspace=Workspace("/home/w/.cache/flashinfer", False, True),
         processor=processor(),
@@ -237,6 +238,35 @@ def test_more_threads_than_a_container_may_use_are_advised_against() -> None:
     assert about("threads", machine).advice == "set engine.threads = 1"
 
 
+@pytest.mark.parametrize(
+    ("ranks", "threads", "said", "advice"),
+    [
+        (2, 0, "2 x 1 on 2 cores", None),
+        (2, 4, "2 x 2 on 2 cores", "set engine.threads = 2"),
+        (3, 0, "3 x 1 on 2 cores", "lower engine.tensor_parallel to 2"),
+    ],
+)
+def test_threads_are_counted_over_all_ranks(
+    ranks: int, threads: int, said: str, advice: str | None
+) -> None:
+    settings = Settings(engine=Engine(tensor_parallel=ranks, threads=threads))
+    found = about("threads", cpu_machine(), settings)
+    assert (found.said, found.advice) == (said, advice)
+
+
+@pytest.mark.parametrize("memory", [Memory(num_pages=1000), Memory(pool_bytes=2**30)])
+def test_memory_is_that_of_all_ranks(memory: Memory) -> None:
+    def wanted(ranks: int) -> int:
+        settings = Settings(engine=Engine(tensor_parallel=ranks), memory=memory)
+        spec = model_probes.spec_of(SMOLLM2_135M, settings, "cpu", "fp32")
+        return model_probes.wanted_bytes(SMOLLM2_135M, settings, spec)
+
+    config = SMOLLM2_135M
+    assert config.tied
+    table_bytes = 4 * config.vocab_size * config.hidden_size
+    assert wanted(3) - wanted(1) == 2 * table_bytes, "every rank has the embedding"
+
+
 def test_bf16_on_a_cpu_without_its_instructions_is_advised_against() -> None:
     machine = served(cpu_machine(), replace(ON_CPU, dtype="bf16"))
     assert about("CPU", machine).grade is Grade.NOTE
@@ -349,6 +379,25 @@ def test_this_machine_can_be_examined_for_the_toy() -> None:
     said = doctor("--set", "model.source=toy")
     assert said.exit_code == 0
     assert "would run" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "topic", "said", "advice"),
+    [
+        (["scheduler.name=fcsf"], "scheduler", "'fcsf' is unknown", "walkway schedulers"),
+        (["scheduler.options={x=1}"], "scheduler", "no option 'x'", "walkway schedulers"),
+        (["engine.tensor_parallel=2"], "model", "no layers to split", "engine.tensor_parallel"),
+    ],
+)
+def test_what_would_not_start_is_a_fault_with_advice(
+    settings: list[str], topic: str, said: str, advice: str
+) -> None:
+    sets = [part for setting in settings for part in ("--set", setting)]
+    found = doctor("--json", "--set", "model.source=toy", *sets)
+    assert found.exit_code == 1
+    faulty = [f for f in json.loads(found.stdout)["findings"] if f["grade"] == "fault"]
+    assert [f["topic"] for f in faulty] == [topic]
+    assert said in faulty[0]["said"] and advice in faulty[0]["advice"]
 
 
 def test_for_programs_it_is_json_and_an_exit_code() -> None:

@@ -4,10 +4,12 @@ step, and an end that leaves nobody behind."""
 import asyncio
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,7 +37,7 @@ from models.shard import Shard
 from models.step_inputs import step_inputs
 from models.weights import SafetensorsFolder
 from service.build import build
-from service.settings import Engine, Memory, Model, Settings
+from service.settings import Engine, Memory, Model, SchedulerChoice, Settings
 from tests import rank_mains
 from tests.cores import make_submit
 from tests.test_supervisor import Front, alive, dies, engine_pid, supervised, until
@@ -87,7 +89,8 @@ def both(options: LoadOptions, size: int) -> Iterator[Both]:
     one = load(options).runner
     ranks = load_ranks(options, size, lost.append)
     try:
-        assert torch.get_num_threads() == max(1, threads // size), "ranks fight for cores"
+        own = max(1, (options.threads or threads) // size)
+        assert torch.get_num_threads() == own, "ranks fight for cores"
         yield Both(one, ranks, lost)
         assert lost == []
     finally:
@@ -371,18 +374,78 @@ def test_a_rank_that_cannot_load_says_why(main: object, size: int, line: str) ->
 
 
 def test_a_rank_that_dies_while_serving_is_told_once() -> None:
-    lost: list[str] = []
-    processes = RankProcesses(2, rank_mains.agreeing, (5,), lost.append)
+    lost = queue.Queue[str]()
+    processes = RankProcesses(2, rank_mains.agreeing, (5,), lost.put)
     try:
         processes.agree((5,))
         processes.agree(())
-        processes.serve()
+        processes.depend(heed_s=0.0)
         [rank] = multiprocessing.active_children()
         rank.kill()
-        assert processes.lost(within_s=5) == "rank 1: ended by SIGKILL"
+        assert lost.get(timeout=5) == "rank 1: ended by SIGKILL"
+        assert processes.lost(within_s=0) == "rank 1: ended by SIGKILL"
+        with pytest.raises(ModelError, match="SIGKILL"):
+            processes.depend(heed_s=0.0)
     finally:
         processes.close()
-    assert lost == ["rank 1: ended by SIGKILL"]
+    assert lost.empty()
+
+
+def test_a_rank_that_dies_during_the_start_is_told_only_where_nobody_heeds_it() -> None:
+    lost = queue.Queue[str]()
+    for heed_s in (60.0, 0.1):
+        processes = RankProcesses(2, rank_mains.agreeing, (5,), lost.put)
+        try:
+            processes.agree((5,))
+            processes.agree(())
+            processes.depend(heed_s)
+            [rank] = multiprocessing.active_children()
+            rank.kill()
+            if heed_s == 0.1:
+                assert lost.get(timeout=5) == "rank 1: ended by SIGKILL"
+            with pytest.raises(ModelError, match="SIGKILL"):
+                processes.agree(())
+        finally:
+            processes.close()
+        assert lost.empty()
+
+
+STUCK = """
+import os, sys
+from models import ranks
+from models.load import LoadOptions
+from tests import rank_mains
+
+def lost(why):
+    print(why, flush=True)
+    os._exit(7)
+
+if __name__ == "__main__":
+    ranks.START_HEED_S = 0.2
+    ranks.follower_main = rank_mains.half_joined
+    ranks.load_ranks(LoadOptions(sys.argv[1], "fp32", num_pages=8), 2, lost)
+"""
+
+
+def test_a_rank_that_ends_before_it_joined_does_not_keep_rank_0_waiting(four: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK, str(four)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (7, "rank 1: exited with code 3\n")
+
+
+def test_a_rank_that_fails_alone_ends_the_start_with_its_line(
+    four: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.ranks.follower_main", rank_mains.failing_alone)
+    with pytest.raises(ModelError, match="rank 1: no room for a step"):
+        load_ranks(options(four), 2, lambda line: None)
+    assert multiprocessing.active_children() == []
 
 
 RANK_0 = """
@@ -394,7 +457,7 @@ if __name__ == "__main__":
     processes = RankProcesses(2, rank_mains.agreeing, (5,), print)
     processes.agree((5,))
     processes.agree(())
-    processes.serve()
+    processes.depend(heed_s=0.0)
     [rank] = multiprocessing.active_children()
     print(rank.pid, processes.folder, flush=True)
     sys.stdin.readline()
@@ -477,6 +540,32 @@ async def test_a_killed_rank_ends_the_engine_which_comes_back(
     assert meeting_places(tmp_path) == []
 
 
+async def test_a_strategy_that_plans_when_a_rank_is_lost_is_not_blamed(four: Path) -> None:
+    front = Front()
+    settings = Settings(
+        engine=Engine(tensor_parallel=2, restart_backoff_s=0.02),
+        model=Model(source=str(four), dtype="fp32"),
+        memory=Memory(num_pages=PAGES, page_size=PAGE_SIZE),
+        scheduler=SchedulerChoice(name="tests.misbehaving:LosesARank"),
+    )
+    async with supervised(front, build, settings) as (supervisor, _):
+        supervisor.send(make_submit(1, prompt=prompt(12), tenant="trouble"))
+        await until(lambda: front.down, 20)
+        await until(lambda: len(front.ready) == 2, 60)
+        assert [ready.scheduler for ready in front.ready] == [settings.scheduler.name] * 2
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_rank_0_for_longer_than_for_each_other(
+    four: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.ranks.follower_main", rank_mains.impatient)
+    with both(options(four), 2) as found:
+        time.sleep(1.5 * rank_mains.PATIENCE.total_seconds())
+        ids = prompt(20)
+        agree(*(greedy(runner, ids, range(1, 9), 2) for runner in (found.one, found.many)))
+
+
 @pytest.mark.slow
 def test_three_ranks_answer_as_one_on_the_default_model() -> None:
     plain = LoadOptions("default", "fp32", num_pages=PAGES)
@@ -493,6 +582,12 @@ def ranks(request: pytest.FixtureRequest, four: Path, nine: Path) -> Iterator[Bo
     folder = {2: four, 3: nine}[request.param]
     with both(options(folder), request.param) as found:
         yield found
+
+
+def test_threads_are_shared_by_the_ranks(four: Path) -> None:
+    with both(options(four, threads=5), 2) as found:
+        ids, pages = prompt(20), range(1, 9)
+        agree(*(greedy(runner, ids, pages, 2) for runner in (found.one, found.many)))
 
 
 @two_ranks
