@@ -1,8 +1,7 @@
 """Carries plans out: moves requests and their pages, and writes the batch."""
 
 from models.batch import Row, StepBatch
-from schedulers.interface import Eviction, Mode
-from service.anticipation import Decision
+from schedulers.interface import Eviction, Mode, Plan
 from service.ledger import Ledger
 from service.places import Places
 from service.request import DRAINING, RUNNING, SWAPPED, Move, Request
@@ -18,19 +17,18 @@ class Carrier:
         self._residency = residency
         self._ledger = ledger
 
-    def carry_out(self, decision: Decision, now_s: float) -> Step:
+    def carry_out(self, plan: Plan, now_s: float) -> Step:
         """Evict, pin all cached prefixes, take pages. A row that comes up short all the same
         (its plan counted a page both as a victim's and as cached) is left out and counted.
         All whom the step touches are in flight from here on."""
         requests, running = self._places.requests, self._places.running
-        plan, cached = decision.plan, decision.cached
         step = Step(StepBatch(rows=[]), [], [], [])
         swap_out: Pairs = []
         for id, how in plan.evict.items():
             swap_out += self._evict(requests[id], how, step, now_s)
         for id in plan.tokens:
             if id not in running:
-                self._residency.pin(requests[id], cached.get(id))
+                self._residency.pin(requests[id])
         rows: list[Row] = []
         swap_in: Pairs = []
         for id, tokens in plan.tokens.items():

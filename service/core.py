@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from models.batch import Row, RowResult, StepResult
-from schedulers.interface import RequestId, Snapshot, StepCosts
-from service.anticipation import Anticipation, Decision
+from schedulers.interface import Plan, RequestId, Snapshot, StepCosts
+from service.anticipation import Anticipation
 from service.arithmetic import Pages
 from service.carrying import Carrier
 from service.deadlines import Deadlines
@@ -62,13 +62,7 @@ class Core:
         self._deadlines = Deadlines(self.requests.keys())
         self._ledger = Ledger(lambda: (r.tenant for r in self.requests.values()))
         self._carrier = Carrier(places, residency, self._ledger)
-        self._ahead = (
-            Anticipation(
-                places, self._arithmetic.cached_tokens, lambda: residency.pages.free_pages
-            )
-            if ahead
-            else None
-        )
+        self._ahead = Anticipation(places) if ahead else None
 
     @property
     def has_work(self) -> bool:
@@ -110,8 +104,8 @@ class Core:
         if self._ahead is not None:
             return self._begin_ahead(self._ahead, now_s)
         self._expire(now_s)
-        decision = self._decide(now_s)
-        return None if decision is None else self._carry_out(decision, now_s)
+        plan = self._decide(now_s)
+        return None if plan is None else self._carry_out(plan, now_s)
 
     def finish(self, step: Step, result: StepResult, now_s: float) -> None:
         """The step returned."""
@@ -156,20 +150,19 @@ class Core:
     def _begin_ahead(self, ahead: Anticipation, now_s: float) -> Step | None:
         ahead.anticipate()
         self._expire(now_s)
-        waited, decision = ahead.waits, ahead.kept()
-        if decision is None:
-            if waited:
-                self.planner.forget()  # what the strategy planned last is not what was done
-            decision = self._decide(now_s)
-        if decision is None or ahead.holds(decision):
+        plan = self._decide(now_s)
+        if plan is not None and ahead.forbids(plan):
+            self.planner.forget()  # it is made anew when the flight has landed
+            plan = None
+        if plan is None:
             self._check()
             return None
-        step = self._carry_out(decision, now_s)
+        step = self._carry_out(plan, now_s)
         if step is not None:
             ahead.begun(step)
         return step
 
-    def _decide(self, now_s: float) -> Decision | None:
+    def _decide(self, now_s: float) -> Plan | None:
         """A plan, if there is anybody to plan for; who is refused ends."""
         if not (self.waiting or self.running or self.swapped):
             return None
@@ -177,10 +170,10 @@ class Core:
         for request, refusal in plan.refuse.items():
             detail = f"would have needed {refusal.estimate_s:.3f} s at least"
             self.end(request, Finish.REFUSED, now_s, detail)
-        return Decision(plan)
+        return plan
 
-    def _carry_out(self, decision: Decision, now_s: float) -> Step | None:
-        step = self._carrier.carry_out(decision, now_s)
+    def _carry_out(self, plan: Plan, now_s: float) -> Step | None:
+        step = self._carrier.carry_out(plan, now_s)
         self._check()
         return step if step.computing or step.swapped_out else None
 

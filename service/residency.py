@@ -53,14 +53,11 @@ class Residency:
         self._release(request)
         request.computed = 0
 
-    def pin(self, request: Request, most: int | None = None) -> None:
+    def pin(self, request: Request) -> None:
         """Open the table of a request that does not run with what the cache has: for a
-        waiting one it counts as computed, `most` tokens at most; for a swapped one it spares
-        copies."""
+        waiting one it counts as computed, for a swapped one it spares copies."""
         waits = request.state is WAITING
         tokens = request.cacheable_tokens if waits else request.computed
-        if waits and most is not None:
-            tokens = min(tokens, most)
         hits = self.pages.open(request.id, request.keys(tokens))
         if waits:
             request.computed = hits * self.page_size

@@ -16,9 +16,13 @@ from schedulers.interface import (
 )
 
 
+CALMER = 0.995
+
+
 @dataclass(frozen=True, slots=True)
 class ErraticOptions:
-    """Where the dice start, and how likely a running request is to be evicted in a step."""
+    """Where the dice start, and how likely a running request is to be evicted in a step: with
+    each plan less, or many requests in few pages would take for ever."""
 
     seed: int = 0
     evicts: float = 0.25
@@ -36,6 +40,7 @@ class Erratic:
 
     def plan(self, snap: Snapshot) -> Plan:
         dice, draft = self._dice, Draft(snap)
+        self._evicts *= CALMER
         views = [*snap.running.values(), *snap.swapped.values(), *snap.waiting.values()]
         keep = dice.choice(views)
         for view in snap.running.values():

@@ -177,10 +177,12 @@ def test_prompt_log_probabilities_come_once_and_whole() -> None:
             assert sent == list(range(1, 7))
 
 
-def test_who_evicts_what_is_in_flight_waits_and_then_the_plan_is_carried_out() -> None:
-    plans = (Plan({1: 3, 2: 3}), Plan({1: 1}, {2: RECOMPUTE}))
+def test_nobody_is_evicted_under_a_step_in_flight() -> None:
+    """The strategy is asked again, and told that its plan was not carried out."""
+    evicting = Plan({1: 1}, {2: RECOMPUTE})
+    scheduler = Scripted(Plan({1: 3, 2: 3}), evicting, evicting, evicting)
     submits = [make_submit(1), make_submit(2)]
-    field = make_field(*submits, plans=plans)
+    field = make_field(*submits, scheduler=scheduler)
     field.begin()
     assert field.begin() is None
     assert field.begin() is None
@@ -188,6 +190,7 @@ def test_who_evicts_what_is_in_flight_waits_and_then_the_plan_is_carried_out() -
     assert len(field.core.residency.pages.table(2)) == 2
     field.land()
     assert [row.request for row in field.begin().batch.rows] == [1]
+    assert scheduler.rebuilds == [True, False, True, True]
     assert field.core.requests[2].state is State.WAITING
     answers = field.run()
     assert answers.tokens == {s.id: solo(s) for s in submits}
@@ -200,63 +203,21 @@ def test_evicting_gives_back_what_it_does_without_a_step_in_flight() -> None:
     assert field.core._arithmetic.pages_from(1) == 3
 
 
-def test_whoever_ended_before_a_waiting_plan_is_carried_out_is_left_out() -> None:
-    plans = (Plan({1: 3, 2: 3}), Plan({1: 1, 3: 3}, {2: SWAP}))
-    field = make_field(make_submit(1), make_submit(2), make_submit(3), plans=plans, host=9)
-    field.begin()
-    assert field.begin() is None
-    field.core.end(3, Finish.CANCELLED, 0.0)
-    field.land()
-    step = field.begin()
-    assert [row.request for row in step.batch.rows] == [1]
-    assert [request.id for request in step.swapped_out] == [2]
-    answers = field.run()
-    assert answers.finish == {1: Finish.LENGTH, 2: Finish.LENGTH, 3: Finish.CANCELLED}
-
-
 @pytest.mark.parametrize("stops", [2, 3])
-def test_a_waiting_plan_evicts_nobody_when_pages_came_free_meanwhile(stops: int) -> None:
-    """The victim's own, too."""
+def test_nobody_is_evicted_for_pages_that_the_landing_brings(stops: int) -> None:
+    """Nor is one evicted that ends with it."""
     first = solo(make_submit(stops))[0]
     submits = [make_submit(id, stop_ids=[first] if id == stops else []) for id in (1, 2, 3)]
     plans = (Plan({1: 3, 2: 3, 3: 3}), Plan({1: 1}, {2: RECOMPUTE}))
-    field = make_field(*submits, scheduler=(scheduler := Scripted(*plans)))
+    field = make_field(*submits, plans=plans)
     field.begin()
     assert field.begin() is None
     field.land()
     step = field.begin()
-    assert scheduler.rebuilds == [True, False, True]
     assert [row.request for row in step.batch.rows] == [1, 5 - stops]
     answers = field.run()
     assert answers.finish[stops] is Finish.STOP
     assert not answers.stats.preemptions
-
-
-def test_a_waiting_plan_of_which_nothing_is_left_is_made_anew() -> None:
-    plans = (Plan({1: 3, 2: 3}), Plan({1: 1}, {2: RECOMPUTE}))
-    field = make_field(make_submit(1), make_submit(2), plans=plans)
-    field.begin()
-    assert field.begin() is None
-    field.core.end(1, Finish.CANCELLED, 0.0)
-    field.land()
-    assert [row.request for row in field.begin().batch.rows] == [2]
-    assert field.run().tokens[2] == solo(make_submit(2))
-
-
-def test_a_waiting_plan_takes_no_more_of_the_cache_than_it_counted_with() -> None:
-    """Request 3 begins as request 1, whose pages are published while the plan waits."""
-    plans = (Plan({1: 6, 2: 3}), Plan({1: 1, 3: 6}, {2: RECOMPUTE}))
-    one, two = make_submit(1, prompt=range(6)), make_submit(2)
-    three = make_submit(3, prompt=range(6), max_tokens=1)
-    field = make_field(one, two, three, plans=plans, pages=8)
-    field.begin()
-    assert field.begin() is None
-    field.land()
-    rows = {row.request: row for row in field.begin().batch.rows}
-    assert (rows[3].start, len(rows[3].tokens)) == (0, 6)
-    answers = field.run()
-    assert answers.tokens == {s.id: solo(s) for s in (one, two, three)}
-    assert not answers.stats.short_rows
 
 
 def test_a_request_is_resumed_while_the_copy_of_its_pages_is_in_flight() -> None:
