@@ -6,6 +6,9 @@ FLASHINFER := flashinfer-python apache-tvm-ffi filelock nvidia-ml-py packaging r
 PROTO := protos/walkway/v1/inference.proto protos/walkway/v1/admin.proto
 PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO)
 
+# The tests start a hundred processes; without cached bytecode each compiles everything again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help env check test demo serve protos bench image image-gpu clean
 .DEFAULT_GOAL := help
 

@@ -6,14 +6,17 @@ not its first choice counts as a difference unless its first two choices are clo
 would have generated the same text.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+import gguf
 import pytest
 import torch
 
 from models.batch import Sampling, TokenLogprob
 from models.fetch import default_model
+from models.layers import Decoder, LayerReader
 from models.load import Loaded, LoadOptions, load
 from models.runner import TorchRunner
 from models.tokenizer import load_tokenizer
@@ -23,7 +26,7 @@ from tests.cores import make_core, run, step_once
 
 TIE = 1e-4
 TOKENS = 64
-SHORT = 24  # enough to fill a page of each size and to begin the next
+SHORT = 18  # enough to fill a page of each size and to begin the next
 FEW = range(0, 20, 3)  # prompts of 4 to 50 tokens
 TEXTS = (
     "The capital of France is",
@@ -63,18 +66,41 @@ def oracle() -> torch.nn.Module:
     from transformers import AutoModelForCausalLM
 
     path = default_model()
-    return AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=torch.float32
-    ).eval()
+    with pytest.MonkeyPatch.context() as patch:
+        # It opens the file twice and lists the names again for each of 397 modules.
+        patch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
+        patch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))
+        return AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32
+        ).eval()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _oracle_is_let_go() -> Iterator[None]:
+    yield
+    oracle.cache_clear()
+
+
+_read = LayerReader.decoder
+_held: dict[torch.dtype, Decoder] = {}
+
+
+def weights(reader: LayerReader) -> Decoder:
+    """One copy for all pools: it takes seconds and 700 MB."""
+    if reader.dtype not in _held:
+        _held[reader.dtype] = _read(reader)
+    return _held[reader.dtype]
 
 
 @cache
 def runner(dtype: str = "fp32", attention: str = "cpu", page_size: int = 16) -> Loaded:
-    """The model over a pool of 4096 tokens."""
+    """The model over a pool of 2048 tokens."""
     options = LoadOptions(
-        "default", dtype, attention, page_size, num_pages=4096 // page_size, host_bytes=2**25
+        "default", dtype, attention, page_size, num_pages=2048 // page_size, host_bytes=2**25
     )
-    return load(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LayerReader, "decoder", weights)
+        return load(options)
 
 
 @dataclass(frozen=True)
@@ -130,7 +156,7 @@ def differences(which: range, outputs: list[list[int]]) -> list[str]:
     for i, output in zip(which, outputs, strict=True):
         ids = torch.tensor([prompts()[i] + output])
         with torch.inference_mode():
-            logits = oracle()(ids).logits[0, -len(output) - 1 : -1]
+            logits = oracle()(ids, logits_to_keep=len(output) + 1).logits[0, :-1]
         best, second = logits.topk(2).values.T
         wrong = (logits.argmax(-1) != ids[0, -len(output) :]) & (best - second >= TIE)
         found += [f"prompt {i}, token {at}" for at in wrong.nonzero().flatten().tolist()]
@@ -195,8 +221,8 @@ def test_logits_are_equal_to_the_bit_whatever_the_batch_did(dtype: str) -> None:
     request finds its own pages again."""
     if not runner(dtype).batch_invariant:
         pytest.skip("the products of this CPU depend on the batch")
-    which = range(8)
+    which = range(3, 8)
     together = numbers(Setting(dtype), which)
     assert numbers(Setting(dtype, page_size=1, chunk=7), which) == together
-    assert numbers(Setting(dtype, pages=8), which) == together
-    assert numbers(Setting(dtype), range(7, 8)) == [together[7]]
+    assert numbers(Setting(dtype, pages=7), which) == together
+    assert numbers(Setting(dtype), which[-1:]) == together[-1:]

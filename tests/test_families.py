@@ -17,8 +17,8 @@ from tests.tiny_models import KINDS
 
 __all__ = ["folders"]
 
-PROMPTS = [prompt(length, seed=length) for length in (1, 5, 23, 40)]
-TOKENS = 8
+PROMPTS = [prompt(length, seed=length) for length in (1, 5, 15, 40)]
+TOKENS = 4
 PAGE_SIZES = (1, 16, 64)
 CHUNKS = (7, 512)
 TIE = 1e-4
