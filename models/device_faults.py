@@ -39,6 +39,10 @@ def fault_of(device: torch.device) -> Exception | None:
     return None
 
 
+def first_line(error: Exception) -> str:
+    """Of what it says, or its kind where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def _lost(error: Exception) -> DeviceLost:
-    reason = (str(error).splitlines() or [""])[0]
-    return DeviceLost(f"{type(error).__name__}: {reason}")
+    return DeviceLost(f"{type(error).__name__}: {first_line(error)}")

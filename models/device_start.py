@@ -9,6 +9,7 @@ import torch
 
 from memory.attention.interface import AttentionBackend
 from models.available_memory import available_bytes
+from models.device_faults import first_line
 from models.device_runner import DeviceRunner
 from models.errors import DeviceLost, ModelError
 from models.graphs import Capture, DecodeGraphs
@@ -79,11 +80,13 @@ def _captured(graphs: DecodeGraphs | None, capture: Capture | None) -> None:
         return
     try:
         graphs.capture(capture)
+    except torch.AcceleratorError:
+        raise
     except RuntimeError as error:  # torch's own, and what libraries raise without memory
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            "CUDA graphs cannot be captured (a smaller memory.device_fraction leaves them "
-            f"more memory, engine.cuda_graphs = false does without them): {reason}"
+            "CUDA graphs cannot be captured (if they lack memory, a smaller "
+            "memory.device_fraction leaves them more; engine.cuda_graphs = false does without "
+            f"them): {first_line(error)}"
         ) from error
 
 
@@ -93,8 +96,7 @@ def room_on_device(most: StepSize) -> Iterator[None]:
     try:
         yield
     except (DeviceLost, *_WITHOUT_ROOM) as error:
-        reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"the weights, a step of {most.tokens} tokens and {most.rows} rows, or the pools "
-            f"do not fit the device, or it failed: {reason}"
+            f"do not fit the device, or it failed: {first_line(error)}"
         ) from error

@@ -148,7 +148,8 @@ class Snapshot:
     a preempted request keeps its place. `arrived` and `left` name what entered and left
     `waiting` since this strategy's last plan (a request may be in both; `waiting` tells).
     `rebuild` is true on the first plan after a start, an exchange or a step that another
-    plan was used for: forget what you remember and read `waiting` anew.
+    plan was used for: forget what you remember and read `waiting` anew. With two steps in
+    flight a plan may not be carried out and another be asked for; the snapshot tells.
     """
 
     now_s: float

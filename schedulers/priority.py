@@ -1,6 +1,7 @@
 """By priority, with ageing and preemption on arrival."""
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import ClassVar
 
 from schedulers.bulk import BulkDraft
@@ -11,6 +12,8 @@ from schedulers.order import share
 from schedulers.preempt import make_room
 from schedulers.queue import WaitingQueue
 from schedulers.running import Running, last_first
+
+MAX_PASSED = 256  # in one plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,9 @@ class Priority:
     they hold.
 
     `bulk_tokens` buys the urgent a shorter wait with some of the others' throughput, and with
-    the promise to conserve work. The bound above holds all the same: who is first by the order
-    computes in every step.
+    the promise to conserve work. One that finds them spent is passed over, by the urgent that
+    come behind it too, at most MAX_PASSED in a step; but whoever is first by the order computes
+    in every step.
     """
 
     Options: ClassVar[type[PriorityOptions]] = PriorityOptions
@@ -82,7 +86,11 @@ class Priority:
         self._queue.sync(snap)
         draft, how = self._draft(snap), Evictions(self.options.eviction, snap)
 
+        passed = count()
+
         def join(view: RequestView) -> bool:
+            if draft.budget and not draft.allowance(view):  # who is urgent may come behind
+                return next(passed) < MAX_PASSED
             return bool(draft.admit(view) or self._preempt(snap, draft, view, how))
 
         running = Running(snap, draft, how, self._rank, how.loss_s)

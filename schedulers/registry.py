@@ -41,8 +41,11 @@ def find(name: str) -> type[Any]:
         raise UnknownScheduler(f"scheduler {name!r} is not of the form package.module:Class")
     try:
         found = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a plug-in's module does when it is imported
-        raise UnknownScheduler(f"scheduler {name!r} cannot be loaded: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a plug-in's module does when it is imported
+        why = str(error) if isinstance(error, Exception) else repr(error)
+        raise UnknownScheduler(f"scheduler {name!r} cannot be loaded: {why}") from error
     missing = [part for part in ("Options", "promises", "plan") if not hasattr(found, part)]
     if missing:
         raise UnknownScheduler(f"scheduler {name!r} lacks {', '.join(missing)}")

@@ -151,10 +151,7 @@ class Core:
         ahead.anticipate()
         self._expire(now_s)
         plan = self._decide(now_s)
-        if plan is not None and ahead.forbids(plan):
-            self.planner.forget()  # it is made anew when the flight has landed
-            plan = None
-        if plan is None:
+        if plan is None or ahead.forbids(plan):  # it is made anew when the flight has landed
             self._check()
             return None
         step = self._carry_out(plan, now_s)

@@ -15,9 +15,9 @@ PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2])
 
 class CostMeter:
     """Least squares over recent steps: seconds = step_s + prefill tokens x token_s + decode
-    rows x row_s, none below 0. A step that copies pages tells of pages alone: copies may run
-    beside it or hold it up. `token_s` stays 0 until a step has prefilled, `row_s` until one has
-    decoded."""
+    rows x row_s, none below 0. Once enough is known, a step that copies pages tells of pages
+    alone: copies may run beside it or hold it up. `token_s` stays 0 until a step has prefilled,
+    `row_s` until one has decoded."""
 
     def __init__(self) -> None:
         self.costs = StepCosts()
@@ -34,10 +34,10 @@ class CostMeter:
         pages = len(batch.swap_out) + len(batch.swap_in)
         if pages:
             self._copied = KEEP_COPIES * self._copied + (copy_s, pages)
-        elif batch.rows:
+        if batch.rows and (not pages or self._seen <= FEW):
             counts = [len(row.tokens) for row in batch.rows]
             decodes = counts.count(1)
-            self._fit(sum(counts) - decodes, decodes, seconds)
+            self._fit(sum(counts) - decodes, decodes, max(0.0, seconds - copy_s))
         step_s, token_s, row_s = self._found_s.tolist()
         copied_s, copied = self._copied.tolist()
         self.costs = StepCosts(token_s, row_s, copied_s / copied if copied else 0.0, step_s)

@@ -26,7 +26,9 @@ def make_scheduler(name: str, options: Mapping[str, Any]) -> Scheduler:
         scheduler: Scheduler = found(TypeAdapter(found.Options).validate_python(dict(options)))
     except ValidationError as error:
         raise BadOptions(f"scheduler {name!r}: {_first_fault(error)}") from error
-    except Exception as error:  # of a plug-in: an exchange must not end the engine
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a plug-in does: it must not end the engine
         raise BadOptions(f"scheduler {name!r} cannot be made: {error!r}") from error
     return scheduler
 

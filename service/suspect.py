@@ -6,8 +6,8 @@ import multiprocessing
 
 class Suspect:
     """The `Flag` of a planner, seen by engine and front end, which outlives either. It says
-    which strategy is at work, being made or planning: `in_place`, the ticket of the exchange
-    that brought it, or 0 for the one that the engine starts with."""
+    which strategy is at work, planning or being made at a start: `in_place`, the ticket of the
+    exchange that brought it, or 0 for the one that the engine starts with."""
 
     def __init__(self) -> None:
         self._at_work = multiprocessing.get_context("spawn").RawValue(ctypes.c_longlong, -1)

@@ -15,7 +15,6 @@ from schedulers.interface import (
     Snapshot,
 )
 
-
 CALMER = 0.995
 
 

@@ -8,7 +8,7 @@ import torch
 from models import device_sampling
 from models.batch import Row, StepBatch
 from models.device_draws import Filters, drawn
-from models.device_start import Demands, Machine, start_on_device
+from models.device_start import Demands, Machine, room_on_device, start_on_device
 from models.errors import ModelError
 from models.graphs import Work
 from models.pools import PoolWish, cpu_pages, gpu_pages
@@ -162,3 +162,9 @@ def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(
     with pytest.raises(ModelError, match=said) as caught:
         gpu_pages(wish, 100, free, 800)
     assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_says_nothing_is_told_by_the_kind_of_its_error() -> None:
+    with pytest.raises(ModelError, match=r"or it failed: OutOfMemoryError$"):
+        with room_on_device(StepSize(4, 30)):
+            raise torch.OutOfMemoryError("")

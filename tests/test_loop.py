@@ -184,7 +184,7 @@ def test_a_strategy_is_exchanged_between_two_steps_and_disturbs_nobody() -> None
         ("tests.no_such_module:Here", {}, "cannot be loaded"),
         ("tests.misbehaving:NotMade", {}, "no licence"),
         ("tests.misbehaving:MadeByExiting", {}, "cannot be made"),
-        ("tests.exits_on_import:Here", {}, "cannot be made"),
+        ("tests.exits_on_import:Here", {}, "cannot be loaded"),
         ("tests.cores:Answers", {}, "lacks Options"),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.conformance.kit import Effort, check
 from schedulers.interface import ALWAYS, Cause, Mode, Promise, StepCosts
-from schedulers.priority import Priority, PriorityOptions
+from schedulers.priority import MAX_PASSED, Priority, PriorityOptions
 from service.messages import Finish, Submit
 from service.strategy import make_scheduler
 from tests.cores import make_submit
@@ -96,6 +96,23 @@ def test_who_may_compute_no_more_in_this_step_makes_nobody_give_way() -> None:
     found.step(request(2, 8, at_s=1.0), request(3, 7, at_s=1.0))
     assert found.plan.tokens == {0: 1, 2: 3}
     assert found.plan.evict.keys() == {1}
+
+
+def test_an_urgent_one_goes_past_those_that_may_compute_no_more_in_this_step() -> None:
+    """Bulk that has aged past it; which, first by the order, computes all the same."""
+    found = scene(rows=9, budget=40, bulk_tokens=4, age_s=1.0)
+    old = [request(id, 0, at_s=-50.0, tokens=4) for id in range(3)]
+    found.step(*old, request(3, 15, tokens=9))
+    assert found.plan.tokens == {0: 4, 3: 9}
+    found.step()
+    assert found.plan.tokens == {0: 1, 3: 1, 1: 4}
+
+
+def test_as_many_are_passed_over_in_a_plan_as_cost_no_time() -> None:
+    found = scene(rows=9, budget=40, bulk_tokens=4, age_s=1.0)
+    old = [request(id, 0, at_s=-50.0, tokens=4) for id in range(MAX_PASSED + 2)]
+    found.step(*old, request(len(old), 15, tokens=9))
+    assert found.plan.tokens == {0: 4}
 
 
 @pytest.mark.parametrize("bulk_tokens", [1, 5])

@@ -25,6 +25,7 @@ from schedulers.registry import BUILT_IN, UnknownScheduler, find
 from schedulers.static import Static, StaticOptions
 from service.messages import Finish
 from service.planner import BrokenScheduler
+from service.strategy import BadOptions, make_scheduler
 from tests.cores import make_core, make_submit, make_toy, run, solo, step_once
 
 EVICTION = Eviction(Mode.RECOMPUTE, Cause.PAGES)
@@ -320,6 +321,13 @@ def test_a_strategy_replaced_for_lateness_leaves_a_rebuild_behind() -> None:
     assert seen == [True, False, False]
     assert core.planner.name == "fcfs"
     assert core.planner.rebuild
+
+
+def test_a_plug_in_that_exits_when_it_is_loaded_or_made_is_an_error_with_its_name() -> None:
+    with pytest.raises(UnknownScheduler, match=r"exits_on_import:Here' cannot be loaded"):
+        find("tests.exits_on_import:Here")
+    with pytest.raises(BadOptions, match=r"MadeByExiting' cannot be made: SystemExit"):
+        make_scheduler("tests.misbehaving:MadeByExiting", {})
 
 
 def test_checking_turns_a_violation_into_an_error() -> None:
