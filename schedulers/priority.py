@@ -85,7 +85,6 @@ class Priority:
     def plan(self, snap: Snapshot) -> Plan:
         self._queue.sync(snap)
         draft, how = self._draft(snap), Evictions(self.options.eviction, snap)
-
         passed = count()
 
         def join(view: RequestView) -> bool:
