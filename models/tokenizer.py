@@ -19,6 +19,9 @@ from models.gguf_tokenizer import encoder_from_gguf
 from models.quoting import Quoting
 from models.source import model_path
 
+LONG_TOKENS = 256
+"""From so many tokens on it is worth a little more time that other threads run while their
+text is made; a stream asks for a few at a time."""
 _SPECIAL = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
 
 
@@ -56,6 +59,9 @@ class ModelTokenizer:
     ) -> None:
         self._encoder = encoder
         self._template = template
+        # Made here, not when the first message spells such a token: no other thread runs
+        # meanwhile, for as long as loading takes.
+        self._plain_encoder = _plain(encoder) if template.fault is None else encoder
         self.vocab_size: int = encoder.get_vocab_size(with_added_tokens=True)
         self.eos_ids = eos
         self.bos_id = bos
@@ -72,12 +78,14 @@ class ModelTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids, special ones where the text spells them; with the beginning-of-sequence
         token where the model's tokenizer adds one."""
-        ids: list[int] = self._encoder.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return _ids(self._encoder, text, add_special_tokens)
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text; bytes that make no character become U+FFFD."""
-        text: str = self._encoder.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        if len(ids) < LONG_TOKENS:
+            text: str = self._encoder.decode(list(ids), skip_special_tokens)
+        else:
+            (text,) = self._encoder.decode_batch([list(ids)], skip_special_tokens)
         return text
 
     def chat(
@@ -90,7 +98,7 @@ class ModelTokenizer:
         ids: list[int] = []
         for text, quoted in quoting.pieces(self._template.render(said, add_generation_prompt)):
             encoder = self._plain_encoder if quoted else self._encoder
-            ids += encoder.encode(text, add_special_tokens=False).ids
+            ids += _ids(encoder, text, add_special_tokens=False)
         while self._begins_twice(ids):
             del ids[0]
         return ids
@@ -105,17 +113,24 @@ class ModelTokenizer:
             text = self._template.render([{"role": "user", "content": "x"}])
         except ChatTemplateError:
             return False  # it wants other turns than this
-        return self._begins_twice(self._encoder.encode(text, add_special_tokens=False).ids)
+        return self._begins_twice(_ids(self._encoder, text, add_special_tokens=False))
 
     def _begins_twice(self, ids: list[int]) -> bool:
         return self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]
 
-    @cached_property
-    def _plain_encoder(self) -> Encoder:
-        """Takes special tokens for the characters they are spelled with."""
-        plain: Encoder = Encoder.from_str(self._encoder.to_str())
-        plain.encode_special_tokens = True
-        return plain
+
+def _ids(encoder: Encoder, text: str, add_special_tokens: bool) -> list[int]:
+    # Only the library's calls for batches let other threads run meanwhile.
+    (encoding,) = encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    ids: list[int] = encoding.ids
+    return ids
+
+
+def _plain(encoder: Encoder) -> Encoder:
+    """Takes special tokens for the characters they are spelled with."""
+    plain: Encoder = Encoder.from_str(encoder.to_str())
+    plain.encode_special_tokens = True
+    return plain
 
 
 def load_tokenizer(source: str) -> ModelTokenizer:
