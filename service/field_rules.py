@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from models.config import MAX_TEMPERATURE
 from protos.walkway.v1 import inference_pb2 as pb
 from service.fields import Fields
 from service.messages import Ready
@@ -11,6 +12,7 @@ MAX_PRIORITY = 15
 MAX_LOGPROBS = 20
 MAX_NAME_BYTES = 128
 MAX_SALT_BYTES = 256
+MAX_MESSAGES = 4096
 MAX_STOP_STRINGS = 16
 MAX_STOP_BYTES = 1024
 MAX_STOP_IDS = 128
@@ -33,6 +35,8 @@ def check_fields(request: pb.GenerateRequest, ready: Ready, tenant_header: str) 
 def check_chat(fields: Fields, chat: pb.Chat) -> None:
     """At least one message, each with a role."""
     fields.require(len(chat.messages) > 0, "chat", "has 0 messages, at least 1 is needed")
+    if not fields.count("chat.messages", len(chat.messages), MAX_MESSAGES):
+        return
     for index, message in enumerate(chat.messages):
         fields.require(message.role != "", f"chat.messages[{index}].role", "is empty")
 
@@ -57,7 +61,7 @@ def _check_prompt(fields: Fields, request: pb.GenerateRequest, ready: Ready) -> 
 
 
 def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None:
-    fields.between("sampling.temperature", sampling.temperature, 0, 10)
+    fields.between("sampling.temperature", sampling.temperature, 0, MAX_TEMPERATURE)
     fields.between("sampling.min_p", sampling.min_p, 0, 1)
     fields.between("sampling.frequency_penalty", sampling.frequency_penalty, -2, 2)
     fields.between("sampling.presence_penalty", sampling.presence_penalty, -2, 2)
@@ -67,19 +71,20 @@ def _check_sampling(fields: Fields, sampling: pb.Sampling, ready: Ready) -> None
         # 0.01 as a float of the wire is a little less than 0.01.
         penalty = round(sampling.repetition_penalty, 6)
         fields.between("sampling.repetition_penalty", penalty, LEAST_REPETITION_PENALTY, 10)
-    fields.count("sampling.logit_bias", len(sampling.logit_bias), MAX_BIASES)
-    fields.ids("sampling.logit_bias", sampling.logit_bias, ready.vocab_size)
-    for token, bias in sampling.logit_bias.items():
-        fields.between(f"sampling.logit_bias[{token}]", bias, -100, 100)
+    if fields.count("sampling.logit_bias", len(sampling.logit_bias), MAX_BIASES):
+        fields.ids("sampling.logit_bias", sampling.logit_bias, ready.vocab_size)
+        for token, bias in sampling.logit_bias.items():
+            fields.between(f"sampling.logit_bias[{token}]", bias, -100, 100)
 
 
 def _check_stopping(fields: Fields, stopping: pb.Stopping, ready: Ready) -> None:
     fields.duration("stopping.max_time", stopping, "max_time")
-    fields.count("stopping.stop_strings", len(stopping.stop_strings), MAX_STOP_STRINGS)
-    for index, stop in enumerate(stopping.stop_strings):
-        fields.bytes(f"stopping.stop_strings[{index}]", stop, MAX_STOP_BYTES, least=1)
-    fields.count("stopping.stop_token_ids", len(stopping.stop_token_ids), MAX_STOP_IDS)
-    fields.ids("stopping.stop_token_ids", stopping.stop_token_ids, ready.vocab_size)
+    stops, ids = stopping.stop_strings, stopping.stop_token_ids
+    if fields.count("stopping.stop_strings", len(stops), MAX_STOP_STRINGS):
+        for index, stop in enumerate(stops):
+            fields.bytes(f"stopping.stop_strings[{index}]", stop, MAX_STOP_BYTES, least=1)
+    if fields.count("stopping.stop_token_ids", len(ids), MAX_STOP_IDS):
+        fields.ids("stopping.stop_token_ids", ids, ready.vocab_size)
     most = stopping.max_tokens if stopping.HasField("max_tokens") else ready.context_tokens
     fields.between("stopping.min_tokens", stopping.min_tokens, 0, most)
 

@@ -44,9 +44,11 @@ class Fields:
             f"is {_shown(value)}, allowed is more than 0 and up to {high}",
         )
 
-    def count(self, field: str, value: int, limit: int) -> None:
-        """How many elements."""
+    def count(self, field: str, value: int, limit: int) -> bool:
+        """How many elements. Whether so few: millions that are refused anyway must not be
+        read, which would hold up the event loop."""
         self.require(value <= limit, field, f"has {value} elements, the limit is {limit}")
+        return value <= limit
 
     def bytes(self, field: str, value: str, limit: int, least: int = 0) -> None:
         """Length in UTF-8."""
