@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -13,12 +13,15 @@ from models.errors import ModelError
 from models.rope import Rope, llama3_divisors
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+MAX_TEMPERATURE = 10
+_GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Shape and switches of a decoder. `family` is one of `SUPPORTED`; `window` is the
-    reach of its attention where that is limited (tokens)."""
+    reach of its attention where that is limited (tokens); `temperature` is for requests
+    that name none."""
 
     family: str
     vocab_size: int
@@ -37,6 +40,7 @@ class ModelConfig:
     qk_norm: bool
     tied: bool
     eos_ids: tuple[int, ...]
+    temperature: float = 1.0
 
 
 def read_json(path: Path) -> dict[str, object]:
@@ -54,7 +58,8 @@ def read_json(path: Path) -> dict[str, object]:
 
 def from_hf(folder: Path) -> ModelConfig:
     """Config of a folder in Hugging Face's layout; end-of-sequence ids also come from its
-    `generation_config.json`. ModelError names what is missing or unsupported."""
+    `generation_config.json`, and the temperature. ModelError names what is missing or
+    unsupported."""
     raw = read_json(folder / "config.json")
     family = check_family(raw.get("model_type"))
     values = _Values(raw, folder / "config.json")
@@ -80,6 +85,7 @@ def from_hf(folder: Path) -> ModelConfig:
         qk_norm=family == "qwen3",
         tied=values.switch("tie_word_embeddings", False),
         eos_ids=eos_ids(raw, folder),
+        temperature=_temperature(folder),
     )
     check_shape(config)
     return config
@@ -103,6 +109,24 @@ def check_shape(config: ModelConfig) -> None:
         )
     if config.head_dim < 2 or config.head_dim % 2:
         raise ModelError(f"head_dim {config.head_dim} is not an even number")
+
+
+def refuse_soft_caps(values: Mapping[str, object], prefix: str = "") -> None:
+    """ModelError where a file has one: no attention kernel and no head here knows of them."""
+    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if values.get(prefix + name):
+            raise ModelError(
+                f"soft-capped logits ({prefix}{name} = {values[prefix + name]}) are not "
+                "supported"
+            )
+
+
+def refuse_sinks(tensors: Iterable[str]) -> None:
+    """ModelError where one of the tensors is of attention sinks, which are not supported
+    either: what is not read would be left out of every softmax."""
+    for name in tensors:
+        if name.endswith(("self_attn.sinks", "attn_sinks.weight")):
+            raise ModelError(f"attention sinks (tensor {name}) are not supported")
 
 
 def limit_context(config: ModelConfig, max_context_tokens: int | None) -> ModelConfig:
@@ -152,6 +176,7 @@ def _window(raw: Mapping[str, object], family: str) -> int | None:
 
 
 def _refuse_unsupported(raw: Mapping[str, object]) -> None:
+    refuse_soft_caps(raw)
     if raw.get("mlp_bias"):
         raise ModelError("biases in the MLP (mlp_bias) are not supported")
     if raw.get("hidden_act", "silu") != "silu":
@@ -188,12 +213,28 @@ def _rope(raw: Mapping[str, object], head_dim: int) -> Rope:
 
 def eos_ids(raw: Mapping[str, object], folder: Path) -> tuple[int, ...]:
     """End-of-sequence ids of a config and of the `generation_config.json` in its folder."""
-    generation = folder / "generation_config.json"
-    sources = ([read_json(generation)] if generation.exists() else []) + [dict(raw)]
     ids: dict[int, None] = {}
-    for source in sources:
+    for source in (_generation(folder), raw):
         value = source.get("eos_token_id")
         for token in value if isinstance(value, list) else [value]:
             if isinstance(token, int):
                 ids[token] = None
     return tuple(ids)
+
+
+def _temperature(folder: Path) -> float:
+    value = _generation(folder).get("temperature")
+    if value is None:
+        return 1.0
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= cast(float, value) <= MAX_TEMPERATURE:
+        raise ModelError(
+            f"{folder / _GENERATION}: temperature is {value!r}, not a number from 0 to "
+            f"{MAX_TEMPERATURE}"
+        )
+    return float(cast(float, value))
+
+
+def _generation(folder: Path) -> dict[str, object]:
+    path = folder / _GENERATION
+    return read_json(path) if path.exists() else {}

@@ -17,7 +17,6 @@ from models.devices import DTYPES, DtypeName, choose_device, choose_dtype
 from models.errors import ModelError
 from models.gguf_config import from_gguf
 from models.gguf_file import read_gguf
-from models.gguf_weights import GgufWeights
 from models.graphs import CudaCapture
 from models.invariance import make_invariant
 from models.layers import Decoder, LayerReader
@@ -26,19 +25,20 @@ from models.llama import Llama
 from models.pools import PoolWish, cpu_pages
 from models.runner import TorchRunner
 from models.shard import LONE, Seat, refuse_uneven
-from models.source import model_path
 from models.trial import StepSize
 from models.weights import SafetensorsFolder, TensorSource
 
 SUMMED = "the ranks' terms of a sum are added in an order that depends on the row's place"
 ON_GPU = "a GPU's kernels sum in an order that depends on the batch"
+PRODUCTS_ON_GPU = "a GPU's matrix products sum in an order that depends on a step's tokens"
+"""Where attention itself is batch-invariant."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
     """What to load and how. `num_pages` overrides `pool_bytes`, and both what is left of
     them by default: see `PoolWish`; `threads` 0 leaves torch's choice. `max_rows` and
-    `max_step_tokens` are what a step holds at most."""
+    `max_step_tokens` are what a step holds at most; `batch_invariant` is for attention."""
 
     source: str
     dtype: DtypeName = "auto"
@@ -54,6 +54,7 @@ class LoadOptions:
     max_rows: int = 32
     max_step_tokens: int = 512
     cuda_graphs: bool = True
+    batch_invariant: bool = False
 
     @property
     def most(self) -> StepSize:
@@ -80,11 +81,15 @@ class Loaded:
     batch_invariant: bool
     batch_why: str
     eos_ids: tuple[int, ...]
+    temperature: float
 
 
 def load(options: LoadOptions, seat: Seat = LONE) -> Loaded:
     """Read the weights, check the products, allocate the pools, as one rank where the seat is
     among others'. ModelError, in one line, for whatever cannot be served."""
+    # Imported where files are: weights from elsewhere do without the packages.
+    from models.source import model_path
+
     choose_dtype(options.dtype, choose_device(options.device))  # first: it fails in no time
     config, source = _opened(model_path(options.source))
     return bring_up(config, source, options, seat)
@@ -156,7 +161,7 @@ class _Loading:
         widths = (config.hidden_size, shard.of(config.intermediate_size))
         most = MostRows(options.max_rows, -(-config.context_tokens // options.page_size))
         try:
-            return choose(options.attention, spec, widths, most)
+            return choose(options.attention, spec, widths, most, options.batch_invariant)
         except BackendUnavailable as error:
             raise ModelError(str(error)) from error
 
@@ -181,7 +186,8 @@ class _Loading:
         machine = Machine(partial(free_device_bytes, self.device), capture)
         demands = Demands(self._wish(), self.options.most, self.config.context_tokens)
         running = start_on_device(model, attention, demands, machine, self.seat)
-        return _Up(running.runner, running.num_pages, running.host_pages, ON_GPU)
+        fault = PRODUCTS_ON_GPU if self.options.batch_invariant else ON_GPU
+        return _Up(running.runner, running.num_pages, running.host_pages, fault)
 
     def _wish(self) -> PoolWish:
         o = self.options
@@ -206,12 +212,15 @@ class _Loading:
             # A file may name ids that the model does not have (-1 for none): nothing to
             # stop at.
             eos_ids=tuple(id for id in config.eos_ids if 0 <= id < config.vocab_size),
+            temperature=config.temperature,
         )
 
 
 def _opened(path: Path) -> tuple[ModelConfig, TensorSource]:
     if path.is_dir():
         return from_hf(path), SafetensorsFolder(path)
+    from models.gguf_weights import GgufWeights
+
     file = read_gguf(path)
     config = from_gguf(file)
     return config, GgufWeights(file, config)

@@ -14,6 +14,7 @@ from memory.pages import PageAllocator
 from models.batch import Runner
 from models.pools import CPU_POOL_BYTES
 from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner, refuse_ranks
+from schedulers.registry import BUILT_IN
 from service.core import Core
 from service.engine_process import Built
 from service.invariants import check_core
@@ -51,7 +52,11 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
     chosen = settings.scheduler
     scheduler = make_scheduler(chosen.name, chosen.options)  # first: it fails in no time
     planner = Planner(
-        chosen.name, scheduler, log.error, time.perf_counter, strict=settings.engine.check
+        chosen.name,
+        scheduler,
+        log.error,
+        time.perf_counter,
+        strict=lambda name: settings.engine.check and name in BUILT_IN,
     )
     planner.options = shown_options(scheduler, chosen.options)
     if settings.model.source == "toy":
@@ -106,6 +111,7 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
             max_rows=settings.engine.max_rows,
             max_step_tokens=settings.engine.max_step_tokens,
             cuda_graphs=settings.engine.cuda_graphs,
+            batch_invariant=settings.attention.batch_invariant,
         )
     )
     if not loaded.batch_invariant:
@@ -124,6 +130,7 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
         batch_invariant=loaded.batch_invariant,
         scheduler=settings.scheduler.name,
         eos_ids=list(loaded.eos_ids),
+        temperature=loaded.temperature,
     )
     return _Model(loaded.runner, loaded.host_pages, ready)
 

@@ -24,6 +24,7 @@ class Ledger:
         if request.admitted_s is None:
             request.admitted_s = now_s
             request.cached_tokens = request.computed
+            self.stats.cached_tokens += request.computed
             self._event(request.id).admitted = True
         elif request.pauses.end(at_s):
             self._event(request.id).resumed_s.append(at_s)
@@ -44,6 +45,8 @@ class Ledger:
         request.pauses.begin(pause)
         self._event(request.id).paused.append(pause)
         self.stats.preemptions += 1
+        if how.mode is Mode.SWAP and mode is Mode.RECOMPUTE:
+            self.stats.refused_swaps += 1
         kind = f"{pause.mode} {pause.cause}"
         self.stats.evictions[kind] = self.stats.evictions.get(kind, 0) + 1
 

@@ -137,7 +137,8 @@ class RequestEvent(msgspec.Struct, array_like=True):
 class StepStats(msgspec.Struct, array_like=True):
     """Gauges after a step, and counters and time since the last message (they add up
     when messages merge). `used_slots` of `held_pages` pages carry a token; `scheduler` is
-    the strategy in use. `overrun_tokens` were drawn for requests that had ended."""
+    the strategy in use. `overrun_tokens` were drawn for requests that had ended.
+    `refused_swaps` were recomputed, for want of room on the host."""
 
     scheduler: str = ""
     running: int = 0
@@ -155,6 +156,8 @@ class StepStats(msgspec.Struct, array_like=True):
     evictions: dict[str, int] = {}  # by "mode cause"
     recomputed_tokens: int = 0
     swapped_pages: int = 0
+    cached_tokens: int = 0
+    refused_swaps: int = 0
     short_rows: int = 0
     overrun_tokens: int = 0
     plan_faults: int = 0
@@ -219,7 +222,8 @@ class Inspected(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The engine serves. What the front end needs to know of it to judge a request."""
+    """The engine serves. What the front end needs to know of it to judge a request;
+    `temperature` is that of requests which name none."""
 
     generation: int
     model: str
@@ -234,6 +238,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     batch_invariant: bool
     scheduler: str
     eos_ids: list[int]
+    temperature: float = 1.0
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -35,9 +35,15 @@ class Metrics:
             return Counter(f"walkway_{name}", what, labels, registry=registry)
 
         self._input_tokens = counter("input_tokens", "Prompt tokens computed.")
+        self._cached_tokens = counter(
+            "cached_tokens", "Prompt tokens that the prefix cache had at admission."
+        )
         self._output_tokens = counter("output_tokens", "Tokens generated.")
         self._recomputed = counter("recomputed_tokens", "Tokens computed more than once.")
         self._swapped_pages = counter("swapped_pages", "Pages copied to or from the host.")
+        self._refused_swaps = counter(
+            "refused_swaps", "Victims recomputed because the host store was full."
+        )
         self._steps = counter("steps", "Steps of the decode loop.")
         self._rows = counter("rows", "Rows computed, over all steps.")
         self._short_rows = counter("short_rows", "Rows left out of a step for want of pages.")
@@ -143,9 +149,11 @@ class Metrics:
 
     def _count(self, stats: StepStats) -> None:
         self._input_tokens.inc(stats.input_tokens)
+        self._cached_tokens.inc(stats.cached_tokens)
         self._output_tokens.inc(stats.output_tokens)
         self._recomputed.inc(stats.recomputed_tokens)
         self._swapped_pages.inc(stats.swapped_pages)
+        self._refused_swaps.inc(stats.refused_swaps)
         self._steps.inc(stats.steps)
         self._rows.inc(stats.rows)
         self._short_rows.inc(stats.short_rows)

@@ -13,6 +13,8 @@ COUNTERS = (
     "preemptions",
     "recomputed_tokens",
     "swapped_pages",
+    "cached_tokens",
+    "refused_swaps",
     "short_rows",
     "overrun_tokens",
     "plan_faults",

@@ -40,7 +40,7 @@ class OwnFlag:
 
 
 class BrokenScheduler(AssertionError):
-    """Raised instead of standing in, when invariants are checked."""
+    """Raised instead of standing in, where the planner is strict."""
 
 
 class Planner:
@@ -48,7 +48,8 @@ class Planner:
 
     `faults` since somebody last took them, `all_faults` since the start. `options` are told,
     never used. `replaces` names the strategy that FCFS stands in for, when it does; `flag`
-    and it are set anew by whoever restarts an engine.
+    and it are set anew by whoever restarts an engine. `strict`: whether a fault of the
+    strategy of that name raises, since nobody is to stand in for it.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Planner:
         report: Report,
         clock: Callable[[], float],
         late_s: float = 0.1,
-        strict: bool = False,
+        strict: Callable[[str], bool] = lambda name: False,
     ) -> None:
         self.faults = 0
         self.all_faults = 0
@@ -95,7 +96,7 @@ class Planner:
         """A legal plan for the step."""
         begun_s = self._clock()
         plan, faults = self._ask(snap)
-        if faults and self._strict:
+        if faults and self._strict(self.name):
             raise BrokenScheduler(f"{self.name}: {'; '.join(faults)}")
         late_s = self._clock() - begun_s
         if plan is not None and not faults:
@@ -122,7 +123,7 @@ class Planner:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plug-in's may derive from that alone
-            if self._strict:
+            if self._strict(self.name):
                 raise
             return None, [f"raised {''.join(format_exception_only(error)).strip()}"]
         finally:

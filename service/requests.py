@@ -15,7 +15,6 @@ from service.messages import Limits, Ready, Submit
 
 DEFAULT_PRIORITY = 4
 DEFAULT_TENANT = "default"
-MODEL_TEMPERATURE = 1.0
 CLOCKS_DIFFER_S = 0.05
 """The caller's timer began before ours."""
 
@@ -32,10 +31,7 @@ class Arrival:
     @property
     def expires_s(self) -> float | None:
         """The call's deadline or the server's, whichever is first."""
-        ends = [] if self.call_expires_s is None else [self.call_expires_s]
-        if self.request_timeout_s is not None:
-            ends.append(self.at_s + self.request_timeout_s)
-        return min(ends, default=None)
+        return _first(self.call_expires_s, _sum(self.at_s, self.request_timeout_s))
 
     def why_over(self, now_s: float) -> Expired | Cancelled:
         """Why a call that was not taken yet is over: gRPC cancels a handler when the call's
@@ -77,7 +73,7 @@ class Judged:
         max_tokens = self._max_tokens(len(prompt))
         self._check_vocabulary(prompt)
         request, now_s = self.request, arrival.at_s
-        deadline_s = _after(now_s, request, "deadline")
+        wanted_s = _after(now_s, request, "deadline")
         return Submit(
             id=id,
             prompt=prompt,
@@ -92,7 +88,7 @@ class Judged:
             priority=request.priority if request.HasField("priority") else DEFAULT_PRIORITY,
             tenant=self.tenant,
             namespace=request.cache_salt,
-            deadline_s=arrival.call_expires_s if deadline_s is None else deadline_s,
+            deadline_s=_first(wanted_s, arrival.call_expires_s),
             first_token_deadline_s=_after(now_s, request, "first_token_deadline"),
         )
 
@@ -177,7 +173,7 @@ def _sampling(
     wanted, stopping, output = request.sampling, request.stopping, request.output
     ends = () if stopping.ignore_eos else tuple(ready.eos_ids)
     return Sampling(
-        temperature=_or(wanted, "temperature", MODEL_TEMPERATURE),
+        temperature=_or(wanted, "temperature", ready.temperature),
         top_k=wanted.top_k,
         top_p=_or(wanted, "top_p", 1.0),
         min_p=wanted.min_p,
@@ -205,6 +201,11 @@ def _after(
         return None
     length = getattr(message, name)
     return start_s + float(length.seconds) + float(length.nanos) / 1e9
+
+
+def _first(*moments_s: float | None) -> float | None:
+    """The earliest of those that there are."""
+    return min((moment_s for moment_s in moments_s if moment_s is not None), default=None)
 
 
 def _sum(start_s: float, length_s: float | None) -> float | None:

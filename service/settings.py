@@ -177,6 +177,12 @@ class Attention(Group):
         description="`auto`: `flashinfer` on a GPU; `cpu` where its extension was built; else "
         "`reference`.",
     )
+    batch_invariant: bool = Field(
+        False,
+        description="`flashinfer`: a decode row's attention has the same bits beside whatever "
+        "others, more slowly where rows are few. The matrix products of a GPU are not covered, "
+        "so answers may still depend on the batch. `cpu` always does it, `reference` cannot.",
+    )
 
 
 class SchedulerChoice(Group):

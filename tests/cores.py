@@ -38,7 +38,7 @@ def make_core(
         scheduler or FCFS(FCFSOptions()),
         report,
         clock=lambda: 0.0,
-        strict=strict,
+        strict=lambda name: strict,
     )
     limits = StepLimits(rows, budget, watermark)
     return Core(residency, planner, limits, audit, steps_in_flight=steps_in_flight)

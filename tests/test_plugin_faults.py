@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 from protos.walkway.v1 import inference_pb2 as pb
 from schedulers.interface import Plan, Refusal, Snapshot
 from service.build import build
-from service.planner import STRIKES
+from service.planner import STRIKES, BrokenScheduler
 from tests.bad_schedulers import Good, NoOptions
-from tests.wire import Wire, ask, serving, status_of
+from tests.cores import make_submit, make_toy, step_once
+from tests.wire import Wire, ask, make_settings, serving, status_of
 
 LATE_S = 0.15
 
@@ -98,10 +99,15 @@ def _logs() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-def under(scheduler: type[Counting] | str):
+def under(scheduler: type[Counting] | str, check: bool = False):
     """A service of the toy by that scheduler."""
-    name = scheduler if isinstance(scheduler, str) else f"{__name__}:{scheduler.__name__}"
-    return serving(build, scheduler={"name": name}, memory={"num_pages": 64})
+    name = scheduler if isinstance(scheduler, str) else named(scheduler)
+    groups = {"memory": {"num_pages": 64}, "engine": {"check": check}}
+    return serving(build, scheduler={"name": name}, **groups)
+
+
+def named(scheduler: type[Counting]) -> str:
+    return f"{__name__}:{scheduler.__name__}"
 
 
 async def answer(wire: Wire) -> str:
@@ -112,14 +118,15 @@ def faults(wire: Wire) -> float:
     return wire.gauge("plan_faults_total")
 
 
+@pytest.mark.parametrize("check", [False, True], ids=["", "checked"])
 @pytest.mark.parametrize("bad", [Raises, Panics, Illegal, NoPlanAtAll, Late])
 async def test_after_three_bad_plans_in_a_row_fcfs_serves_the_same_answer(
-    bad: type[Counting],
+    bad: type[Counting], check: bool
 ) -> None:
     async with under("fcfs") as wire:
         expected = await answer(wire)
     with capture_logs() as said:
-        async with under(bad) as wire:
+        async with under(bad, check) as wire:
             assert await answer(wire) == expected
             assert await answer(wire) == expected
             await wire.until(lambda: faults(wire) == STRIKES)
@@ -129,6 +136,21 @@ async def test_after_three_bad_plans_in_a_row_fcfs_serves_the_same_answer(
             await wire.settled()
     events = [line["event"] for line in said if line["event"].startswith("scheduler")]
     assert events == ["scheduler fault"] * STRIKES + ["scheduler replaced"]
+
+
+@pytest.mark.parametrize("bad", [Raises, Illegal])
+def test_with_check_on_only_the_fault_of_a_built_in_strategy_raises(
+    bad: type[Counting],
+) -> None:
+    """By the name that it was put in place under, whatever was there before."""
+    core = build(make_settings(engine={"check": True})).core
+    toy, strategy = make_toy(core), bad(NoOptions())
+    core.submit(make_submit(1))
+    core.planner.exchange(named(bad), strategy)
+    assert step_once(core, toy) is not None
+    core.planner.exchange("static", strategy)
+    with pytest.raises((BrokenScheduler, ZeroDivisionError)):
+        step_once(core, toy)
 
 
 async def test_faults_that_are_not_in_a_row_are_counted_and_cost_no_strategy_its_place() -> (

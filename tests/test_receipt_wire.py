@@ -44,6 +44,7 @@ async def test_a_stream_that_gives_way_says_so_and_loses_nothing(
     scheduler: str, mode: "pb.EvictionMode"
 ) -> None:
     requests = [ask(f"prompt {n}", max_tokens=60, output=TELLS) for n in range(3)]
+    again = ask("prompt 0", max_tokens=1)
     async with serving() as wire:
         alone = [(await wire.stub.Generate(request)).text for request in requests]
     options = {"eviction": "swap"} if scheduler == "swap" else {}
@@ -55,6 +56,8 @@ async def test_a_stream_that_gives_way_says_so_and_loses_nothing(
         assert ["".join(m.text for m in messages) for messages in streams] == alone
         receipts = [messages[-1].summary.scheduling for messages in streams]
         assert sum(r.preemptions for r in receipts) > 0
+        warm = [(await wire.stub.Generate(again)).summary.scheduling for _ in range(2)]
+        assert warm[1].cached_tokens > 0
         for messages, receipt in zip(streams, receipts, strict=True):
             check(messages, receipt, mode)
         await wire.settled()
@@ -64,6 +67,9 @@ async def test_a_stream_that_gives_way_says_so_and_loses_nothing(
         assert wire.gauge("recomputed_tokens_total") == sum(
             r.recomputed_tokens for r in receipts
         )
+        cached = sum(r.cached_tokens for r in [*receipts, *warm])
+        assert wire.gauge("cached_tokens_total") == cached
+        assert wire.gauge("refused_swaps_total") == 0
         assert wire.gauge("swapped_pages_total") == sum(r.swapped_pages for r in receipts)
         preempted = sum(r.preemptions > 0 for r in receipts)
         assert wire.gauge("pause_seconds_count") == preempted

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,6 +158,13 @@ def test_absent_fields_have_the_defaults_that_the_contract_names() -> None:
     assert submit.limits.end_by_s is submit.limits.expire_by_s is None
 
 
+def test_without_a_temperature_the_model_names_it() -> None:
+    cool = msgspec.structs.replace(READY, temperature=0.25)
+    for message, temperature in ((request(), 0.25), (sampling(temperature=0.0), 0.0)):
+        submit = judge(message, cool).fit(1, [1], ARRIVAL)
+        assert submit.sampling.temperature == temperature
+
+
 def test_zero_is_not_absent() -> None:
     message = request(
         sampling=pb.Sampling(temperature=0.0, seed=0),
@@ -255,6 +263,9 @@ def test_times_count_from_arrival_and_the_earliest_end_wins() -> None:
     later = dataclasses.replace(arrival, call_expires_s=1020.0)
     assert fit(message, arrival=later).limits.expire_by_s == 1009.0
     assert fit(seconds("deadline", 1), arrival=later).deadline_s == 1001.0
+    assert fit(seconds("deadline", 30), arrival=later).deadline_s == 1020.0
+    assert fit(seconds("deadline", 30)).deadline_s == 1030.0
+    assert fit(request()).deadline_s is None
 
 
 def test_of_limits_at_the_same_moment_an_answer_goes_before_an_error() -> None:

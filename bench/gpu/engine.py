@@ -44,7 +44,9 @@ def make_core(
     residency = Residency(
         PageAllocator(room.pages + 1, False), HostPages(room.host_pages), PAGE_SIZE
     )
-    planner = Planner("checked", scheduler, _report, time.perf_counter, 1e9, strict=check)
+    planner = Planner(
+        "checked", scheduler, _report, time.perf_counter, 1e9, strict=lambda name: check
+    )
     limits = StepLimits(room.rows, room.step_tokens)
     audit = check_core if check else None
     return Core(residency, planner, limits, audit, steps_in_flight=steps_in_flight)

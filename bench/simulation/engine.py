@@ -89,7 +89,11 @@ class Simulation:
             profile.page_size,
         )
         planner = Planner(
-            choice.name, choice.make(), self._report, clock=lambda: 0.0, strict=check
+            choice.name,
+            choice.make(),
+            self._report,
+            clock=lambda: 0.0,
+            strict=lambda name: check,
         )
         limits = StepLimits(
             profile.max_rows,
