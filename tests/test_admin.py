@@ -126,6 +126,27 @@ async def test_live_requests_are_listed_oldest_first_with_their_callers_names() 
         assert not (await wire.admin.ListRequests(pb.ListRequestsRequest())).requests
 
 
+async def test_a_swapped_request_is_listed_with_what_it_holds_on_the_host() -> None:
+    pressed = toy_build(pages=24, host=64, step_s=0.02)
+    chosen = {"name": "swap", "options": {"eviction": "swap"}}
+    async with serving(pressed, scheduler=chosen) as wire:
+        requests = [
+            ask(f"{n} of two, with a prompt of 40 characters.", max_tokens=50) for n in "12"
+        ]
+        calls = [wire.stub.GenerateStream(request) for request in requests]
+        await wire.until(lambda: wire.gauge("requests", state="swapped") == 1)
+        found = await wire.admin.ListRequests(pb.ListRequestsRequest())
+        runs, swapped = found.requests
+        assert runs.state == pb.REQUEST_STATE_RUNNING
+        assert (runs.host_pages, runs.preemptions) == (0, 0)
+        assert swapped.state == pb.REQUEST_STATE_SWAPPED
+        assert (swapped.pages, swapped.preemptions) == (0, 1)
+        assert swapped.host_pages == -(-swapped.computed_tokens // 4) > 0
+        for call in calls:
+            call.cancel()
+        await wire.settled()
+
+
 @pytest.mark.parametrize("limit", [0, 10_001])
 async def test_a_list_is_bounded(limit: int) -> None:
     async with serving() as wire:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,13 +20,19 @@ import structlog
 from structlog.testing import capture_logs
 
 from cli.serve import serve
+from memory.kernels import library
+from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from service.app import tokenizer_of
 from service.config import ConfigError, load_settings
 from service.healthcheck import address
 from service.healthcheck import main as check_health
-from service.settings import Server
+from service.logs import configure_logs
+from service.messages import StepStats
+from service.metrics import Metrics
+from service.settings import Log, Server
+from tests.tiny_models import saved, tiny_model
 from tests.wire import ask
 
 QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0", "admin.port=0"]
@@ -152,6 +159,27 @@ def test_a_scheduler_that_does_not_exist_is_one_line_and_exit_code_2(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert "sjf" in fails(capfd, "scheduler.name=sjf", "log.level=error")
+
+
+def test_an_attention_backend_that_was_not_built_is_one_line_and_exit_code_2(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("service.app.tokenizer_of", lambda source: ToyTokenizer())
+    monkeypatch.setattr(library, "PATH", library.PATH.with_name("absent.so"))
+    library.load.cache_clear()
+    model = saved(tiny_model("llama"), tmp_path)
+    capfd.readouterr()
+    try:
+        line = fails(
+            capfd,
+            f"model.source={model}",
+            "attention.backend=cpu",
+            "engine.isolation=inline",
+        )
+    finally:
+        library.load.cache_clear()
+    assert line.startswith("walkway: attention.backend = cpu: ")
+    assert "not built" in line
 
 
 def test_settings_come_from_file_environment_and_command_line_the_last_wins(
@@ -336,6 +364,11 @@ def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None
             text = page.read().decode()
         assert "walkway_output_tokens_total 8.0" in text
         assert 'walkway_requests_finished_total{finish="length"} 1.0' in text
+        for part in ("schedule", "model", "sample", "copy"):
+            assert sample(text, f'step_seconds_count{{part="{part}"}}') == 8
+        assert sample(text, 'step_seconds_sum{part="schedule"}') > 0
+        for name in ("queue", "time_to_first_token", "time_per_output_token"):
+            assert sample(text, f"{name}_seconds_count") == 1
         service.process.send_signal(signal.SIGTERM)
         _, errors = service.ended()
         lines = [json.loads(line) for line in errors.splitlines()]
@@ -343,6 +376,44 @@ def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None
         assert (ended["request_id"], ended["tenant"]) == ("mine", "someone")
         assert (ended["prompt_tokens"], ended["output_tokens"]) == (5, 8)
         assert ended["total_s"] >= ended["ttft_s"] >= ended["queue_s"] >= 0
+        for name, part in (("queue", "queue_s"), ("time_to_first_token", "ttft_s")):
+            found_s = sample(text, f"{name}_seconds_sum")
+            assert found_s == pytest.approx(ended[part], abs=1e-4)
+        gaps_s = 7 * sample(text, "time_per_output_token_seconds_sum")
+        assert 0 < gaps_s <= ended["total_s"] - ended["ttft_s"] + 1e-3
+
+
+def sample(page: str, name: str) -> float:
+    """Of the page of metrics."""
+    (line,) = (line for line in page.splitlines() if line.startswith(f"walkway_{name} "))
+    return float(line.split()[-1])
+
+
+def test_the_parts_of_a_step_are_told_apart() -> None:
+    metrics = Metrics()
+    metrics.step(StepStats(steps=2, schedule_s=1.0, model_s=2.0, sample_s=3.0, copy_s=4.0))
+    for seconds, part in enumerate(("schedule", "model", "sample", "copy"), start=1):
+        for name, value in {"count": 2, "sum": seconds}.items():
+            labels = {"part": part}
+            found = metrics.registry.get_sample_value(f"walkway_step_seconds_{name}", labels)
+            assert found == value
+
+
+def test_on_a_console_a_line_is_for_people_and_shows_no_local_variable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs(Log(format="console"))
+    prompt = "of a caller"
+    try:
+        raise RuntimeError(len(prompt))
+    except RuntimeError:
+        structlog.get_logger().error("step_raised", in_a_row=2, exc_info=True)
+    line, *trace = capsys.readouterr().err.splitlines()
+    plain = re.sub("\x1b\\[[0-9;]*m", "", line)
+    assert re.search(r"\[error +\] step_raised +in_a_row=2$", plain)
+    assert trace[0].startswith("Traceback")
+    assert trace[-1] == "RuntimeError: 11"
+    assert prompt not in "".join(trace[:-1])
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGTERM])

@@ -66,6 +66,16 @@ async def test_the_summary_carries_usage_seed_and_timings() -> None:
         assert spent[0] > 0
 
 
+async def test_prompts_share_the_cache_only_under_an_equal_salt() -> None:
+    async def cached(salt: str) -> int:
+        answer = await wire.stub.Generate(ask("the same prompt each time", cache_salt=salt))
+        return answer.summary.usage.cached_tokens
+
+    async with serving() as wire:
+        assert [await cached(salt) for salt in ("", "one", "two")] == [0, 0, 0]
+        assert [await cached(salt) for salt in ("", "one", "two")] == [24, 24, 24]
+
+
 async def test_a_seed_that_was_drawn_is_returned_and_gives_the_same_answer_again() -> None:
     async with serving() as wire:
         free = ask(max_tokens=20, sampling=pb.Sampling(temperature=1.0))
@@ -104,6 +114,28 @@ async def test_a_stop_token_is_named() -> None:
         assert summary.finish_reason == pb.FINISH_REASON_STOP
         assert summary.stop_token_id == wanted
         assert summary.usage.output_tokens < 10
+
+
+async def test_a_prompt_of_white_space_is_a_prompt() -> None:
+    async with serving() as wire:
+        answer = await wire.stub.Generate(ask(" \n\t "))
+        by_ids = await wire.stub.Generate(ask(token_ids=pb.TokenIds(ids=b" \n\t ")))
+        assert answer.text == by_ids.text
+        assert answer.summary.usage.prompt_tokens == 4
+        assert answer.summary.usage.output_tokens == 8
+
+
+async def test_white_space_that_the_tokenizer_drops_is_no_prompt() -> None:
+    class Stripping(ToyTokenizer):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return super().encode(text.strip())
+
+    async with serving(tokenizer=Stripping()) as wire:
+        error = await status_of(wire.stub.Generate(ask(" \n\t ")))
+        assert error.code() is Code.INVALID_ARGUMENT
+        assert "0 tokens" in bad_fields(error)["text"]
+        assert wire.service.admission.requests == 0
+        assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
 
 
 async def test_no_tokens_at_all_is_a_prefill() -> None:

@@ -5,13 +5,14 @@ import time
 from collections.abc import Sequence
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2
 
 from models.batch import StepBatch
 from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.server import SERVICE
-from tests.engine_builds import KILL, touchy
+from tests.engine_builds import KILL, SLEEP, touchy
 from tests.wire import (
     ask,
     collect,
@@ -60,15 +61,15 @@ async def test_an_error_of_the_servers_own_is_counted_as_one() -> None:
         await wire.settled()
 
 
-async def test_an_engine_that_dies_ends_its_streams_and_comes_back() -> None:
-    engine = {"isolation": "process", "restart_backoff_s": 0.2}
+@pytest.mark.parametrize("end", [KILL, SLEEP], ids=["killed", "frozen"])
+async def test_an_engine_that_dies_ends_its_streams_and_comes_back(end: int) -> None:
+    engine = {"isolation": "process", "restart_backoff_s": 0.2, "stall_timeout_s": 1.0}
     async with serving(touchy, engine=engine) as wire:
         stream = wire.stub.GenerateStream(ask(max_tokens=4000))
         await first_message(stream)
-        killer = wire.stub.GenerateStream(ask(token_ids=pb.TokenIds(ids=[KILL])))
-        for error in await asyncio.gather(
-            collect(stream), collect(killer), return_exceptions=True
-        ):
+        killer = wire.stub.GenerateStream(ask(token_ids=pb.TokenIds(ids=[end])))
+        both = asyncio.gather(collect(stream), collect(killer), return_exceptions=True)
+        for error in await asyncio.wait_for(both, 20):
             assert isinstance(error, grpc.aio.AioRpcError)
             assert error.code() is Code.UNAVAILABLE
             assert retry_s(error) > 0
@@ -82,7 +83,7 @@ async def test_an_engine_that_dies_ends_its_streams_and_comes_back() -> None:
             error = await status_of(call)
             assert error.code() is Code.UNAVAILABLE
             assert retry_s(error) > 0
-        await wire.until(lambda: wire.gauge("engine_up") == 1)
+        await wire.until(lambda: wire.gauge("engine_up") == 1, 20)
         assert wire.gauge("kv_pages", state="free") == 4095
         assert await health_of(wire) == health_pb2.HealthCheckResponse.SERVING
         assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8

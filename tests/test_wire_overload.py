@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import grpc
 from structlog.testing import capture_logs
 
+from models.batch import StepBatch
 from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.messages import RequestEvent
@@ -84,14 +86,15 @@ async def test_a_request_id_is_taken_while_its_stream_is_open_and_free_afterward
         assert (await wire.stub.Generate(ask(request_id="mine"))).summary.request_id == "mine"
 
 
-async def test_a_client_that_leaves_gives_its_pages_back() -> None:
-    async with serving(toy_build(step_s=0.005)) as wire:
+async def test_a_client_that_leaves_ends_its_request_within_a_step() -> None:
+    steps: list[StepBatch] = []
+    async with serving(toy_build(step_s=0.1, before=steps.append)) as wire:
         call = wire.stub.GenerateStream(ask(max_tokens=4000))
         await first_message(call)
         call.cancel()
-        left_s = time.monotonic()
+        begun = len(steps)
         await wire.settled()
-        assert time.monotonic() - left_s < 0.5
+        assert len(steps) <= begun + 1
         assert wire.gauge("requests_finished_total", finish="cancelled") == 1
 
 
@@ -115,6 +118,25 @@ async def test_the_callers_deadline_ends_the_work() -> None:
     async with serving(toy_build(step_s=0.005)) as wire:
         error = await status_of(wire.stub.Generate(ask(max_tokens=4000), timeout=0.1))
         assert error.code() is Code.DEADLINE_EXCEEDED
+        await wire.settled()
+
+
+async def test_a_deadline_that_cannot_be_met_is_refused_at_once_with_the_estimate() -> None:
+    chosen = {"name": "deadline"}
+    async with serving(toy_build(step_s=0.02), scheduler=chosen) as wire:
+        running = wire.stub.GenerateStream(ask(max_tokens=4000))
+        await wire.until(lambda: wire.gauge("output_tokens_total") > 20)
+        long = ask(max_tokens=400, stopping=pb.Stopping(min_tokens=400))
+        messages: list[pb.GenerateStreamResponse] = []
+        asked_s = time.monotonic()
+        error = await status_of(collect(wire.stub.GenerateStream(long, timeout=4), messages))
+        assert time.monotonic() - asked_s < 2
+        assert error.code() is Code.DEADLINE_EXCEEDED
+        found = re.search(r"would have needed (\d+\.\d+) s", error.details() or "")
+        assert found
+        assert float(found[1]) > 4
+        assert messages == []
+        running.cancel()
         await wire.settled()
 
 
