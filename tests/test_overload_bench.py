@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from hypothesis import given
@@ -22,14 +23,24 @@ from bench.overload.asks import Ask, Mix, by_time, pages_of
 from bench.overload.capacity import Capacity, capacity
 from bench.overload.client import Reply, at_most, when_due
 from bench.overload.counters import counted, counters
+from bench.overload.deadlines import Deadlines
 from bench.overload.figures import share, speed, ttft_s
+from bench.overload.memory import TIMES, Memory
+from bench.overload.priority import Priority
 from bench.overload.rounds import Course, Effort, Turn, sized
-from bench.overload.scenario import Scenario, Stand
+from bench.overload.scenario import AT_ONCE, Scenario, Stand, Variant
 from bench.overload.table import heading, label, shown, table
 from bench.planning import Crowd, cost_of, measure
 from bench.samples import Answer
 from bench.scrape import ScrapeError
 from bench.service_process import Running
+from bench.simulation.catalogue import find_profile
+from bench.simulation.choice import Choice
+from bench.simulation.demand import Demand, Load
+from bench.simulation.engine import simulate
+from bench.simulation.profile import Profile
+from bench.simulation.run import Run
+from bench.trace import Arrival
 from bench.workload import Job
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
@@ -183,6 +194,49 @@ def test_every_variant_names_a_strategy_that_can_be_made(scenario: Scenario) -> 
         assert settings.memory.num_pages > 4 * pages_of(largest, settings.memory.page_size)
 
 
+@pytest.fixture(scope="module")
+def under_pressure() -> dict[str, Run]:
+    """The memory scenario, simulated: a run of each variant."""
+    (pool,) = (one for one in sized(Memory.mix, Effort()) if "num_pages" in one)
+    pages = int(pool.partition("=")[2]) - 1
+    profile = msgspec.structs.replace(find_profile("cpu"), device_pages=pages)
+    fcfs = Variant("fcfs", ("scheduler.name=fcfs",))
+    busy = _simulated(Memory.mix.jobs(AT_ONCE, seed=0), fcfs, profile, clients=32)
+    jobs = Memory.mix.arriving(AT_ONCE, TIMES * AT_ONCE / busy.ended_s, seed=1)
+    return {one.title: _simulated(jobs, one, profile) for one in Memory.variants}
+
+
+def _simulated(
+    jobs: Sequence[Job], variant: Variant, profile: Profile, clients: int | None = None
+) -> Run:
+    settings = load_settings(None, variant.settings)
+    chosen, rows = settings.scheduler, settings.engine.max_rows
+    arrivals = [Arrival(job.at_s, len(job.prompt), job.max_tokens) for job in jobs]
+    load = Load("memory", [Demand(arrival) for arrival in arrivals], clients)
+    profile = msgspec.structs.replace(profile, max_rows=rows)
+    return simulate(load, profile, Choice(variant.title, chosen.name, chosen.options))
+
+
+@pytest.mark.parametrize("variant", Memory.variants, ids=lambda variant: variant.title)
+def test_memory_is_so_short_that_over_a_third_of_the_requests_give_way(
+    variant: Variant, under_pressure: dict[str, Run]
+) -> None:
+    run = under_pressure[variant.title]
+    preempted = [one for one in run.records if one.receipt and one.receipt.preemptions]
+    assert len(preempted) > AT_ONCE / 3
+    assert all(record.answered for record in run.records)
+
+
+def test_what_gives_way_under_pressure_is_computed_or_copied_again(
+    under_pressure: dict[str, Run],
+) -> None:
+    lost = {name: run.totals for name, run in under_pressure.items()}
+    assert lost["fcfs, recompute"].recomputed_tokens > 1000
+    assert lost["fcfs, recompute"].swapped_pages == 0
+    assert lost["fcfs, swap"].swapped_pages > 100
+    assert lost["fcfs, swap"].recomputed_tokens == 0
+
+
 async def test_a_request_crosses_the_wire_with_its_class_and_its_patience(
     served: tuple[Servicer, Running],
 ) -> None:
@@ -296,6 +350,41 @@ async def test_every_scenario_comes_to_the_figures_it_draws(
         assert one.figures["preemptions"] == len(one.replies)
 
 
+async def test_memory_is_asked_for_as_much_as_its_pool_is_a_quarter_of(
+    served: tuple[Servicer, Running],
+) -> None:
+    stand = Stand(served[1], Capacity(1000.0, 5.0), seconds=0.001, seed=1)
+    (outcome,) = await Memory().run(stand)
+    assert len(outcome.replies) == AT_ONCE
+    assert outcome.figures["preempted_share"] == 1
+
+
+async def test_the_urgent_come_alone_at_the_times_at_which_they_come_under_load(
+    served: tuple[Servicer, Running],
+) -> None:
+    servicer, running = served
+    servicer.seen.clear()
+    stand = Stand(running, Capacity(40.0, 5.0), seconds=0.2, seed=1)
+    (outcome,) = await Priority().run(stand)
+    salts = [request.cache_salt for request in servicer.seen if request.tenant == "high"]
+    assert salts == ["idle"] * 30 + ["unloaded"] * 30 + [""] * 30
+    figures = outcome.figures
+    ratio = figures["high_ttft_p95_s"] / figures["high_unloaded_ttft_p95_s"]
+    assert figures["high_ttft_p95_over_unloaded"] == ratio
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_lengths_are_told_where_a_variant_says_so(
+    told: bool, served: tuple[Servicer, Running]
+) -> None:
+    servicer, running = served
+    servicer.seen.clear()
+    stand = Stand(running, Capacity(40.0, 5.0), 0.1, seed=1, tells_lengths=told)
+    await Deadlines().run(stand)
+    said = [(one.stopping.min_tokens, one.stopping.max_tokens) for one in servicer.seen]
+    assert said and all(least == (most if told else 0) for least, most in said)
+
+
 async def test_all_variants_of_a_scenario_get_the_same_requests(
     served: tuple[Servicer, Running],
 ) -> None:
@@ -321,6 +410,7 @@ def test_a_figure_shows_its_unit() -> None:
         "10.0",
     )
     assert shown("high_ttft_p95_ratio", 1.5) == "1.50"
+    assert shown("high_ttft_p95_over_unloaded", 1.5) == "1.50"
     assert shown("preemptions", 3.0) == "3"
     assert shown("ttft_p95_s", float("nan")) == "-"
 
@@ -353,6 +443,20 @@ def services(served: tuple[Servicer, Running], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rounds, "service", found.service)
     monkeypatch.setattr(overload, "leave_on_sigterm", lambda: None)
     return found
+
+
+def test_a_variant_that_keeps_lengths_to_itself_is_run_so(
+    services: _Services, served: tuple[Servicer, Running]
+) -> None:
+    servicer, _ = served
+    least = []
+    for variant in Deadlines.variants:
+        course = Course("deadlines", "", "", (), Capacity(40.0, 5.0), Effort(seconds=0.1))
+        servicer.seen.clear()
+        rounds._turns(Deadlines(), variant, course, 0)
+        asked = [one for one in servicer.seen if one.tenant != "warm-up"]
+        least.append(all(one.stopping.min_tokens for one in asked))
+    assert least == [True, False, True]
 
 
 def test_variants_take_turns_in_every_round_each_on_a_service_of_its_own(

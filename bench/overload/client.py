@@ -37,7 +37,7 @@ class Reply:
     @property
     def total_s(self) -> float:
         """From when it was due to its end."""
-        return self.answer.ended_s - self.answer.due_s
+        return self.answer.total_s
 
 
 class _Asked:

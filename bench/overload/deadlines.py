@@ -18,15 +18,17 @@ PATIENCE = (2.0, 4.0)
 @dataclass(frozen=True, slots=True)
 class Deadlines:
     """Each call has a gRPC deadline of two to four times what such a request takes on the
-    busy service without waiting for its turn, and says that it needs all of its tokens. Met
-    is an answer in full before it; what was refused or cut is counted apart. Goodput is
-    output tokens/s of the met."""
+    busy service without waiting for its turn, and says that it needs all of its tokens, so
+    that the strategy knows how long it takes; in one variant it does not say so. Met is an
+    answer in full before it; what was refused or cut is counted apart. Goodput is output
+    tokens/s of the met."""
 
     name: ClassVar[str] = "deadlines"
     title: ClassVar[str] = "deadlines met at multiples of the load the service can do"
     mix: ClassVar[Mix] = Mix(prompt=(30, 120), output=(24, 64))
     variants: ClassVar[Sequence[Variant]] = (
         Variant("deadline", ("scheduler.name=deadline",)),
+        Variant("deadline, lengths untold", ("scheduler.name=deadline",), tells_lengths=False),
         Variant("fcfs", ("scheduler.name=fcfs",)),
     )
     headlines: ClassVar[Sequence[str]] = ("met_share", "goodput_tokens_per_s")
@@ -60,7 +62,7 @@ class Deadlines:
                 "any",
                 job,
                 timeout_s=draw.uniform(*PATIENCE) * stand.capacity.served_s,
-                wants_all=True,
+                wants_all=stand.tells_lengths,
                 salt=f"{times:g}x",
             )
             for job in jobs

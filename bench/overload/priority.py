@@ -26,8 +26,9 @@ BULK_TOKENS = 48
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Time to first token of the urgent beside what it is when they are alone, one after
-    another, on the same service before; and whether the unurgent still end."""
+    """Time to first token of the urgent beside what it is on the same service before, when
+    they are alone: one after another, which is the least it can be, and at the same times as
+    under the load, where they meet only each other. And whether the unurgent still end."""
 
     name: ClassVar[str] = "priority"
     title: ClassVar[str] = "urgent requests over twice the load the service can do"
@@ -41,22 +42,29 @@ class Priority:
         ),
         Variant("fcfs", ("scheduler.name=fcfs",)),
     )
-    headlines: ClassVar[Sequence[str]] = ("high_ttft_p95_ratio", "low_total_p95_s")
+    headlines: ClassVar[Sequence[str]] = (
+        "high_ttft_p95_ratio",
+        "high_ttft_p95_over_unloaded",
+        "low_total_p95_s",
+    )
 
     async def run(self, stand: Stand) -> list[Outcome]:
         highs = self._highs(stand)
-        alone = [replace(ask, salt="alone") for ask in highs]
-        idle = await at_most(stand.running.target, alone, 1)
+        target = stand.running.target
+        idle = await at_most(target, [replace(ask, salt="idle") for ask in highs], 1)
+        unloaded = await when_due(target, [replace(ask, salt="unloaded") for ask in highs])
         before = await counters(stand.running.metrics_url)
-        replies = await when_due(stand.running.target, by_time(highs, self._lows(stand)))
+        replies = await when_due(target, by_time(highs, self._lows(stand)))
         worked = await counters(stand.running.metrics_url) - before
         high, low = of_kind(replies, "high"), of_kind(replies, "low")
-        idle_s, loaded_s = ttft_s(idle, 95), ttft_s(high, 95)
+        idle_s, unloaded_s, loaded_s = (ttft_s(some, 95) for some in (idle, unloaded, high))
         figures = {
             "high_idle_ttft_p95_s": idle_s,
+            "high_unloaded_ttft_p95_s": unloaded_s,
             "high_ttft_p50_s": ttft_s(high, 50),
             "high_ttft_p95_s": loaded_s,
             "high_ttft_p95_ratio": loaded_s / idle_s,
+            "high_ttft_p95_over_unloaded": loaded_s / unloaded_s,
             "high_queue_p95_s": queue_s(high, 95),
             "high_done_share": share(done(high), high),
             "low_done_share": share(done(low), low),

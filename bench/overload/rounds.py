@@ -11,12 +11,10 @@ from bench.load import model_info
 from bench.overload.asks import Ask, Mix, pages_of
 from bench.overload.capacity import Capacity, measured
 from bench.overload.client import Reply, at_most
-from bench.overload.scenario import Scenario, Stand, Variant
+from bench.overload.scenario import AT_ONCE, POOL_SHARE, Scenario, Stand, Variant
 from bench.service_process import Running, service
 from service.config import load_settings
 
-AT_ONCE = 64
-POOL_SHARE = 0.25
 WARM_UP = Mix(prompt=(32, 64), output=(4, 8))
 BASE = (
     "log.level=warning",
@@ -78,7 +76,7 @@ def run(scenario: Scenario, effort: Effort) -> Iterator[Course]:
 
 
 def sized(mix: Mix, effort: Effort) -> tuple[str, ...]:
-    """Settings with a pool of a quarter of what AT_ONCE requests of the mix come to, unless
+    """Settings with a pool of POOL_SHARE of what AT_ONCE requests of the mix come to, unless
     `effort` says otherwise."""
     given = load_settings(None, (*BASE, *effort.settings)).memory
     pages = [pages_of(job, given.page_size) for job in mix.jobs(AT_ONCE, effort.seed)]
@@ -104,7 +102,9 @@ def _turns(scenario: Scenario, variant: Variant, course: Course, number: int) ->
         _warm_up(running, effort.seed)
         load_1m = os.getloadavg()[0]
         _say(f"{scenario.name}, round {number}: {variant.title} (load {load_1m:.1f})")
-        stand = Stand(running, course.capacity, effort.seconds, effort.seed)
+        stand = Stand(
+            running, course.capacity, effort.seconds, effort.seed, variant.tells_lengths
+        )
         outcomes = asyncio.run(scenario.run(stand))
     return [
         Turn(variant.title, one.part, number, load_1m, one.figures, one.replies)

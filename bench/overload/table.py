@@ -65,7 +65,7 @@ def shown(name: str, value: float) -> str:
         return f"{100 * value:.1f}"
     if name.endswith("_s"):
         return f"{1000 * value:.0f}"
-    if name.endswith(("_ratio", "_mean")):
+    if name.endswith(("_ratio", "_mean")) or "_over_" in name:
         return f"{value:.2f}"
     return f"{value:.0f}"
 
