@@ -4,7 +4,7 @@ engine, so that a slow minute of the machine hits all alike. `make bench` runs t
     python -m bench.compare --rounds 3
     python -m bench.compare --vllm PEER/bin/python --checkpoint FOLDER --transformers
 
-Prints medians as a table, with ratios to the first engine; writes compare.json and
+Prints medians as tables, with ratios to the first engine; writes compare.json and
 compare.png to `--out`.
 """
 

@@ -40,6 +40,11 @@ class Answer:
         return (self.arrivals[-1][0] - self.arrivals[0][0]) / later if later else None
 
     @property
+    def total_s(self) -> float:
+        """Time until the whole answer was there, from when the request was due."""
+        return self.ended_s - self.due_s
+
+    @property
     def gaps_s(self) -> list[float]:
         """Times between messages."""
         times = [time for time, _ in self.arrivals]
@@ -67,6 +72,7 @@ class Summary:
     ttft_s: Spread | None
     tpot_s: Spread | None
     gap_s: Spread | None
+    total_s: Spread | None
 
     @property
     def failed(self) -> int:
@@ -99,6 +105,7 @@ def summarise(answers: Sequence[Answer]) -> Summary:
         ttft_s=spread([answer.ttft_s for answer in answered]),
         tpot_s=spread([answer.tpot_s for answer in answered]),
         gap_s=spread([gap for answer in answered for gap in answer.gaps_s]),
+        total_s=spread([answer.total_s for answer in answered]),
     )
 
 

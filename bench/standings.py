@@ -1,4 +1,4 @@
-"""What turns come to: medians, ratios, a table. A turn is the line an engine said
+"""What turns come to: medians, ratios, tables. A turn is the line an engine said
 (`bench.turns`)."""
 
 import statistics
@@ -31,13 +31,16 @@ def medians(turns: Sequence[Turn]) -> dict[str, dict[str, float]]:
 
 
 def comparison(turns: Sequence[Turn]) -> str:
-    """Medians as a table; the ratio is to the first engine's speed."""
-    heading = ("workload", "engine", "tok/s", "min - max", "ratio", "TTFT p50 / p99 ms")
-    rows = [(*heading, "gap p50 / p99 ms", "batch", "waste")]
+    """Medians as two tables: speeds, with the ratio to the first engine's, and latencies."""
+    return f"{_speeds(turns)}\n\n{_latencies(turns)}"
+
+
+def _speeds(turns: Sequence[Turn]) -> str:
+    rows = [("workload", "engine", "tok/s", "min - max", "ratio", "batch", "waste")]
     for workload, by_engine in medians(turns).items():
         first = next(iter(by_engine.values()))
         for engine, median in by_engine.items():
-            own = [t for t in turns if (t["workload"], t["engine"]) == (workload, engine)]
+            own = _of(turns, workload, engine)
             speeds = [speed(turn) for turn in own]
             rows.append(
                 (
@@ -46,8 +49,6 @@ def comparison(turns: Sequence[Turn]) -> str:
                     f"{median:.1f}",
                     f"{min(speeds):.1f} - {max(speeds):.1f}",
                     f"{median / first:.2f}",
-                    _milliseconds(own, "ttft_s"),
-                    _milliseconds(own, "gap_s"),
                     _median(own, "batch", "{:.1f}"),
                     _median(own, "waste", "{:.1%}"),
                 )
@@ -55,12 +56,27 @@ def comparison(turns: Sequence[Turn]) -> str:
     return table(rows)
 
 
+def _latencies(turns: Sequence[Turn]) -> str:
+    heading = ["workload", "engine", "TTFT p50 / p95 / p99 ms", "TPOT ms", "gap ms"]
+    rows = [[*heading, "whole answer ms"]]
+    names = ("ttft_s", "tpot_s", "gap_s", "total_s")
+    for workload, by_engine in medians(turns).items():
+        for engine in by_engine:
+            own = _of(turns, workload, engine)
+            rows.append([workload, engine, *(_milliseconds(own, name) for name in names)])
+    return table(rows)
+
+
+def _of(turns: Sequence[Turn], workload: str, engine: str) -> list[Turn]:
+    return [turn for turn in turns if (turn["workload"], turn["engine"]) == (workload, engine)]
+
+
 def _milliseconds(turns: Sequence[Turn], name: str) -> str:
     found = [turn[name] for turn in turns if turn[name]]
     if not found:
         return "-"
-    middle = (1000 * statistics.median(one[p] for one in found) for p in ("p50", "p99"))
-    return " / ".join(f"{value:.0f}" for value in middle)
+    middle = (statistics.median(one[p] for one in found) for p in ("p50", "p95", "p99"))
+    return " / ".join(f"{1000 * value:.0f}" for value in middle)
 
 
 def _median(turns: Sequence[Turn], name: str, form: str) -> str:

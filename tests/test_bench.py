@@ -4,10 +4,12 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import grpc
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
@@ -15,6 +17,7 @@ from prometheus_client import generate_latest
 from bench import load
 from bench.client import closed_loop, open_loop
 from bench.contest import Contender, measure
+from bench.peers.transformers_static import batches
 from bench.plots import plot_comparison, plot_recording
 from bench.recording import Recording, Sample, read, save
 from bench.report import latency_table, report
@@ -88,6 +91,10 @@ def recorded() -> Recording:
     )
 
 
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
 @given(st.lists(FLOATS, min_size=1), st.floats(0, 100))
 def test_a_percentile_lies_within_the_sample(values: list[float], percent: float) -> None:
     assert min(values) <= percentile(values, percent) <= max(values)
@@ -129,11 +136,13 @@ def test_a_summary_counts_refusals_and_keeps_them_out_of_the_latencies() -> None
     assert found.output_tokens_per_s == 2.5
     assert found.ttft_s is not None
     assert found.ttft_s.p99 == 1.0
+    assert found.total_s is not None
+    assert found.total_s.p95 == 2.0
 
 
 def test_a_run_without_answers_has_no_latencies() -> None:
     found = summarise([answer(status="UNAVAILABLE")])
-    assert (found.ttft_s, found.tpot_s, found.gap_s) == (None, None, None)
+    assert found.ttft_s is found.tpot_s is found.gap_s is found.total_s is None
     assert found.output_tokens_per_s == 0.0
 
 
@@ -273,8 +282,7 @@ def test_waste_and_batch_size_are_means_over_scrapes_with_work() -> None:
 
 def test_a_report_has_every_figure_in_its_line() -> None:
     line = latency_table([report(recorded())]).splitlines()[2]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == [
+    assert cells(line) == [
         "mixed, 2 clients",
         "toy",
         "3.3",
@@ -334,8 +342,44 @@ def test_engines_take_turns_in_every_round() -> None:
         "fixed": {"slow": 0.5, "fast": 1.0},
         "single": {"slow": 0.5, "fast": 1.0},
     }
-    assert "2.00" in comparison(turns).splitlines()[3]
+    speeds, latencies = comparison(turns).split("\n\n")
+    assert "2.00" in speeds.splitlines()[3]
+    assert cells(latencies.splitlines()[3]) == [
+        "fixed",
+        "fast",
+        "2000 / 2000 / 2000",
+        "1000 / 1000 / 1000",
+        "2000 / 2000 / 2000",
+        "4000 / 4000 / 4000",
+    ]
     assert max(turn["ready_s"] for turn in turns) < turns[0]["at_s"]
+
+
+class Generating:
+    """In place of a model of transformers: keeps how large each batch was."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[int], int]] = []
+
+    def generate(self, attention_mask: torch.Tensor, max_new_tokens: int, **_: object) -> None:
+        self.batches.append((attention_mask.sum(1).tolist(), max_new_tokens))
+
+
+def test_static_batches_take_a_mixed_workload_in_order_and_end_together() -> None:
+    jobs, model = load_workload("mixed"), Generating()
+    answers = batches(model, jobs, running_at_most("mixed"))
+    parts = [jobs[first : first + 32] for first in range(0, len(jobs), 32)]
+    assert model.batches == [
+        ([len(job.prompt) for job in part], max(job.max_tokens for job in part))
+        for part in parts
+    ]
+    assert [one.output_tokens for one in answers] == [job.max_tokens for job in jobs]
+    ends = [one.ended_s for one in answers]
+    assert len(set(ends)) == len(parts) and ends == sorted(ends)
+    found = summarise(answers)
+    assert found.failed == 0 and found.tpot_s is None
+    turn = {"engine": "static", "workload": "mixed", **asdict(found)}
+    assert cells(comparison([turn]).splitlines()[-1])[3:5] == ["-", "-"]
 
 
 def test_an_engine_that_dies_ends_the_comparison_with_its_command() -> None:

@@ -11,19 +11,22 @@ import argparse
 import os
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from bench.samples import Answer
 from bench.turns import named, own_stdout, take_turns
 from bench.workload import Job
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 PAD = 2
 
 
-def batches(model: PreTrainedModel, jobs: Sequence[Job], at_once: int) -> list[Answer]:
+def batches(model: "PreTrainedModel", jobs: Sequence[Job], at_once: int) -> list[Answer]:
     """One batch after the other, in the order given."""
     answers = []
     start_s = time.perf_counter()
@@ -39,7 +42,7 @@ def batches(model: PreTrainedModel, jobs: Sequence[Job], at_once: int) -> list[A
     return answers
 
 
-def _generate(model: PreTrainedModel, batch: Sequence[Job]) -> None:
+def _generate(model: "PreTrainedModel", batch: Sequence[Job]) -> None:
     longest = max(len(job.prompt) for job in batch)
     tokens = max(job.max_tokens for job in batch)
     padding = [longest - len(job.prompt) for job in batch]
@@ -57,6 +60,8 @@ def _generate(model: PreTrainedModel, batch: Sequence[Job]) -> None:
 
 
 def main() -> None:
+    from transformers import AutoModelForCausalLM  # which takes seconds
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
