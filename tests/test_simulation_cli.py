@@ -120,7 +120,7 @@ def test_calibrating_without_room_or_with_a_bad_setting_is_one_line(tmp_path: Pa
         "--set",
         "memory.num_pages=2",
         "--set",
-        "engine.max_step_tokens=8",
+        "engine.max_step_tokens=5",
         "--set",
         "engine.max_rows=4",
     )

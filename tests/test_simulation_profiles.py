@@ -1,5 +1,6 @@
 """Profiles: shipped, modelled, measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,11 +50,13 @@ def test_roofline_profiles_are_the_published_figures() -> None:
     assert four.device_pages > 2 * find_profile("h100x4-70b").device_pages
 
 
-def test_a_fit_finds_the_costs_that_made_the_timings() -> None:
+@pytest.mark.parametrize("weights_s", [0.0, 4.0])
+def test_a_fit_finds_the_costs_that_made_the_timings(weights_s: float) -> None:
+    costs = replace(COSTS, weights_s=weights_s)
     room = Room(4096, 256, 10**5, 1000, 16, 8192, 100)
     works = [timing.work for timing in measure(_Still(), room, repeats=1)]
-    found = fit([Timing(work, COSTS.seconds(work)) for work in works])
-    assert vars_of(found) == pytest.approx(vars_of(COSTS))
+    found = fit([Timing(work, costs.seconds(work)) for work in works])
+    assert vars_of(found) == pytest.approx(vars_of(costs))
 
 
 def test_a_fit_has_no_cost_below_zero() -> None:

@@ -43,8 +43,8 @@ class StepModel:
     decode row's context, a pair (see `Work`), a page moved.
 
     `weights_s` is the time to read the weights once: arithmetic on tokens hides behind it, up
-    to that time. 0 where none does (as fitted on a CPU). `link_token_s` is what devices send
-    each other of a token, which hides behind nothing.
+    to that time. 0 where none does. `link_token_s` is what devices send each other of a
+    token, which hides behind nothing.
     """
 
     fixed_s: float
