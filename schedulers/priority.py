@@ -14,6 +14,7 @@ from schedulers.queue import WaitingQueue
 from schedulers.running import Running, last_first
 
 MAX_PASSED = 256  # in one plan
+HIGHEST = 15  # priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,12 @@ class PriorityOptions:
     """Options of `priority`."""
 
     age_s: float = field(
-        default=30.0,
-        metadata={"doc": "Waiting so long counts as much as one level of priority, seconds."},
+        default=6.0,
+        metadata={
+            "doc": "Waiting so long counts as much as one level of priority, seconds. Nobody "
+            "is overtaken by who comes more than 15 times this later; keep that under "
+            "`server.queue_timeout_s`, after which a call that waits is refused."
+        },
     )
     max_preemptions: int = field(
         default=3,
@@ -31,7 +36,7 @@ class PriorityOptions:
     eviction: Way = field(default="recompute", metadata={"doc": DOC})
     urgent: int = field(
         default=8,
-        metadata={"doc": "Requests of this priority on are urgent; see `bulk_tokens`."},
+        metadata={"doc": "Requests of this priority on, 0-15, are urgent; see `bulk_tokens`."},
     )
     bulk_tokens: int = field(
         default=0,
@@ -48,6 +53,8 @@ class PriorityOptions:
             raise ValueError(f"max_preemptions is {self.max_preemptions}, below 0")
         if self.bulk_tokens < 0:
             raise ValueError(f"bulk_tokens is {self.bulk_tokens}, below 0")
+        if not 0 <= self.urgent <= HIGHEST:
+            raise ValueError(f"urgent is {self.urgent}, it must be from 0 to {HIGHEST}")
 
 
 class Priority:

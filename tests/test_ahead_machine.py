@@ -35,9 +35,7 @@ class AheadMachine(StrategyMachine):
     @rule(data=st.data(), reason=st.sampled_from([Finish.CANCELLED, Finish.STOP]))
     def end(self, data: st.DataObject, reason: Finish) -> None:
         """Also of one that is unknown, and twice."""
-        id = data.draw(st.integers(0, len(self.submits)))
-        self.core.end(id, reason, self.now_s)
-        self.core.end(id, reason, self.now_s)
+        self._cut(data.draw(st.integers(0, len(self.submits))), reason)
         residency = self.core.residency
         for flight in self.field.flights:
             for request in flight.step.touched():

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from bench.conformance.kit import Effort, check
 from schedulers.interface import ALWAYS, Cause, Mode, Promise, StepCosts
-from schedulers.priority import MAX_PASSED, Priority, PriorityOptions
+from schedulers.priority import HIGHEST, MAX_PASSED, Priority, PriorityOptions
 from service.messages import Finish, Submit
+from service.settings import Server
 from service.strategy import make_scheduler
 from tests.cores import make_submit
 from tests.watched import Scene
@@ -215,6 +216,15 @@ def test_nobody_who_arrives_later_than_the_bound_goes_ahead(
 
 
 def test_options_without_sense_are_refused() -> None:
-    for bad in ({"age_s": 0.0}, {"age_s": float("nan")}, {"max_preemptions": -1}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            PriorityOptions(**bad)
+    bad = [("age_s", 0.0), ("age_s", float("nan")), ("max_preemptions", -1)]
+    bad += [("bulk_tokens", -1), ("urgent", -1), ("urgent", 16)]
+    for name, value in bad:
+        with pytest.raises(ValueError, match=f"{name} is {value}"):
+            PriorityOptions(**{name: value})
+
+
+def test_by_default_the_bound_on_the_wait_is_under_the_default_queue_timeout() -> None:
+    """Else the lowest priority is refused for waiting before it ages past the highest."""
+    limit_s = Server().queue_timeout_s
+    assert limit_s is not None
+    assert HIGHEST * PriorityOptions().age_s < limit_s

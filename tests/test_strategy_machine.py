@@ -60,6 +60,7 @@ class StrategyMachine(RuleBasedStateMachine):
         self.variant = variant
         self.answers = Answers()
         self.submits: dict[int, Submit] = {}
+        self.cut: set[int] = set()
         self.step: Step | None = None
         self.now_s = 0.0
         self.core = None
@@ -128,9 +129,7 @@ class StrategyMachine(RuleBasedStateMachine):
     @rule(data=st.data(), reason=st.sampled_from([Finish.CANCELLED, Finish.STOP]))
     def end(self, data: st.DataObject, reason: Finish) -> None:
         """Also of one that is unknown, and twice."""
-        id = data.draw(st.integers(0, len(self.submits)))
-        self.core.end(id, reason, self.now_s)
-        self.core.end(id, reason, self.now_s)
+        self._cut(data.draw(st.integers(0, len(self.submits))), reason)
         residency, step = self.core.residency, self.step
         for request in step.computing if step else ():
             assert residency.pages.holds(request.id), "released under a step in flight"
@@ -194,6 +193,12 @@ class StrategyMachine(RuleBasedStateMachine):
         for submit in self.submits.values():
             self._judge(submit)
 
+    def _cut(self, id: int, reason: Finish) -> None:
+        if id in self.core.requests:
+            self.cut.add(id)
+        self.core.end(id, reason, self.now_s)
+        self.core.end(id, reason, self.now_s)
+
     def _land(self, result: StepResult) -> None:
         step, self.step = self.step, None
         self.core.finish(step, result, self.now_s)
@@ -227,8 +232,8 @@ class StrategyMachine(RuleBasedStateMachine):
         id, finish = submit.id, self.answers.finish[submit.id]
         alone, got = solo(submit), self.answers.tokens.get(id, [])
         assert got == alone[: len(got)], f"{id} says something else than alone"
-        if finish is Finish.LENGTH:
-            assert got == alone
+        if finish is Finish.LENGTH or (finish is Finish.STOP and id not in self.cut):
+            assert got == alone, f"{id} ends before it does alone"
         if finish is Finish.REFUSED:
             assert not got, "refused with output"
             assert (submit.deadline_s, submit.first_token_deadline_s) != (None, None)
