@@ -6,8 +6,9 @@
 
 Runs from a plain checkout on torch, numpy and flashinfer-python; a part that needs more and
 does not find it says SKIPPED. Progress goes to standard error, a table to standard output.
-Exit status: 0; 1 when a part failed (numerics, or it raised); 2 when nothing was checked. A
-speed gate that is not met is told and changes nothing.
+Exit status: 0; 1 when a part failed (numerics, or it raised); 2 when of the correctness half
+nothing was checked, or a part was left out or PARTIAL for want of time. A speed gate that is
+not met is told and changes nothing.
 """
 
 import argparse

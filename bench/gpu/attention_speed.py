@@ -25,11 +25,12 @@ GATED = (256, 4096)
 LAYERS = 4
 CACHES = 4  # of the device's size: what all layers hold, and no cache keeps
 SPARE_BYTES = 2**30
+DECODES = [RowShape(1024)] * 32
 CHUNK = RowShape(512, 256)
 
 
 def check(place: Place, findings: Findings) -> None:
-    ceiling = ceiling_gb_per_s()
+    ceiling = ceiling_gb_per_s(place)
     cache_bytes = torch.cuda.get_device_properties(place.device).L2_cache_size
     for name, heads in HEADS.items():
         for point in POINTS:
@@ -66,9 +67,9 @@ def _kv_bytes(spec: KVSpec, rows: int, context: int) -> int:
 
 
 def _mixed(place: Place, findings: Findings, spec: KVSpec, name: str) -> None:
-    """32 decode rows beside a chunk: in one kernel, or in one each."""
-    shapes = [RowShape(1024)] * 32 + [CHUNK]
-    for how, num_decodes in (("one launch", 0), ("split", 32)):
+    """Decode rows beside a chunk: in one kernel, or in one each."""
+    shapes = [*DECODES, CHUNK]
+    for how, num_decodes in (("one launch", 0), ("split", len(DECODES))):
         backend, meta = _planned(place, spec, shapes)
         meta.num_decodes = num_decodes  # 0: nobody is known to be a decode row
         backend.plan(meta)

@@ -18,16 +18,16 @@ MOST_BYTES = 2**30
 
 
 def check(place: Place, findings: Findings) -> None:
-    findings.figure("device copy, read + written", ceiling_gb_per_s(), "GB/s")
+    findings.figure("device copy, read + written", ceiling_gb_per_s(place), "GB/s")
     for heads, layers, name in (((9, 3, 64), 30, "default model"), ((32, 8, 128), 32, "8B")):
         _pages(place, findings, heads, layers, name)
 
 
-def ceiling_gb_per_s(size_bytes: int = CEILING_BYTES) -> float:
+def ceiling_gb_per_s(place: Place) -> float:
     """Bytes read and written by a copy inside the device, per second / 1e9."""
-    source = torch.zeros(size_bytes, dtype=torch.uint8, device="cuda")
+    source = torch.zeros(CEILING_BYTES, dtype=torch.uint8, device=place.device)
     target = torch.empty_like(source)
-    return 2 * size_bytes / device_s(lambda: target.copy_(source), rounds=10) / 1e9
+    return 2 * CEILING_BYTES / device_s(lambda: target.copy_(source), rounds=10) / 1e9
 
 
 def _pages(

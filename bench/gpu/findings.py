@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["ok", "FAILED", "SKIPPED", "left out"]
+State = Literal["ok", "FAILED", "SKIPPED", "PARTIAL", "left out"]
 
 
 class Skipped(Exception):
@@ -42,7 +42,7 @@ class Figure:
 @dataclass(slots=True)
 class Findings:
     """Filled by a part as it runs. `left_s` says how much is left of the part's time: one
-    that has several things to measure stops in between when it is over."""
+    that has several things to measure stops in between when it is over, and is `partial`."""
 
     left_s: Callable[[], float] = lambda: math.inf
     say: Callable[[str], None] = lambda line: None
@@ -51,6 +51,7 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     details: dict[str, object] = field(default_factory=dict)
     checks: int = 0
+    partial: bool = False
 
     def figure(self, name: str, value: float, unit: str = "", gate: Gate | None = None) -> None:
         """A number for the table."""
@@ -70,6 +71,7 @@ class Findings:
         """Whether the part's time is over; what is not measured for it is noted."""
         if self.left_s() > 0:
             return False
+        self.partial = True
         self.note(f"out of time before {what}")
         return True
 

@@ -68,14 +68,15 @@ def check(place: Place, findings: Findings) -> None:
     for i, case in enumerate(cases(place.quick)):
         if findings.out_of_time(f"case {i}, {case}"):
             break
-        found = _error(place, case, seed=i)
+        found = case_error(place, case, seed=i)
         findings.expect(found < TOLERANCE, f"{case}: error {found:.4g}")
         worst[case.kind] = max(worst.get(case.kind, 0.0), found)
     for kind, value in worst.items():
         findings.figure(f"error, {kind}", value, gate=Gate(TOLERANCE, least=False))
 
 
-def _error(place: Place, case: Case, seed: int) -> float:
+def case_error(place: Place, case: Case, seed: int) -> float:
+    """The largest difference to float32, infinite for a NaN."""
     longest = 700 if place.on_gpu else 130
     shapes = KINDS[case.kind](longest)
     spec = place.spec(*GROUPS[case.group], case.head_dim, case.page_size)

@@ -12,6 +12,8 @@ from memory.attention.interface import AttentionBackend, KVSpec
 from memory.attention.reference import ReferenceAttention
 from models.graphs import Capture, CudaCapture
 
+CYCLES_PER_S = 2e9
+
 
 class NoGpu(Exception):
     """There is no GPU to check; one line for people."""
@@ -81,6 +83,12 @@ class Place:
         """Wait for the device."""
         if self.on_gpu:
             torch.cuda.synchronize()
+
+    def hold(self, seconds: float) -> None:
+        """Give the current stream nothing to do for about so long, so that whatever follows
+        in it is late. Nothing where the host computes."""
+        if self.on_gpu:
+            torch.cuda._sleep(int(seconds * CYCLES_PER_S))  # type: ignore[no-untyped-call]
 
     def device_error(self) -> str:
         """Why the device cannot be used any more, if so."""

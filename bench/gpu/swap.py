@@ -1,10 +1,11 @@
 """Pages go to the host, are overwritten, and come back elsewhere: the same bits, and the
-same outputs."""
+same outputs, also where nothing but the device's own order keeps steps and copies apart."""
 
 import torch
 from torch import Tensor
 
 from bench.gpu.findings import Findings
+from bench.gpu.late_copies import late_copies
 from bench.gpu.place import Place
 from bench.gpu.steps import (
     RandomStep,
@@ -19,6 +20,8 @@ from memory.attention.interface import AttentionBackend
 SHAPES = [RowShape(100), RowShape(33), RowShape(257), RowShape(16)]
 LAYER = 1
 ROUNDS = 20
+LATE_S = 0.02
+"""Longer than the host takes to give the device all that follows."""
 
 
 def check(place: Place, findings: Findings) -> None:
@@ -39,24 +42,27 @@ class _Swap:
         self._place = place
         self._backend: AttentionBackend = place.attention(spec)
         self._pool = poisoned_pool(self._backend, self._pages)
-        self._host = self._backend.alloc_host(self._count + 3)
+        with late_copies(place, LATE_S):
+            self._host = self._backend.alloc_host(self._count + 3)
         self._step = random_step(spec, SHAPES, self._pages, place.generator(seed))
 
     def check(self, findings: Findings, fenced: bool, name: str) -> None:
-        """`fenced`: with a wait after each copy; else copies, poison and the next step are
-        given to the device at once, and it has to keep their order."""
-        step, backend = self._step, self._backend
+        """`fenced`: with a wait after each copy; else step, copies, poison and the next step
+        are given to the device at once, and it has to keep their order: the step begins late,
+        and so does each copy when all before it is done."""
+        step, backend, moved = self._step, self._backend, self._moved()
         for layer in range(step.spec.num_layers):
             step.fill_past(self._pool, layer)
-        before = step.run(backend, LAYER)
-        old = [page for table in step.tables for page in table]
-        kept = self._pool[old].clone()
+        old, new = ([page for table in s.tables for page in table] for s in (step, moved))
         held = list(range(len(old) + 2, 2, -1))  # backwards: no two are next to each other
+        places = torch.tensor(old, device=self._place.device)
+        self._place.sync()
+        self._place.hold(LATE_S)
+        before = step.run(backend, LAYER)
+        kept = self._pool.index_select(0, places)
         backend.copy_out(list(zip(old, held, strict=True)))
         self._wait(fenced)
         self._poison(old, fenced)
-        moved = self._moved()
-        new = [page for table in moved.tables for page in table]
         backend.copy_in(list(zip(held, new, strict=True)))
         self._wait(fenced)
         after = _again(moved, backend)
