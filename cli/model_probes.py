@@ -18,7 +18,7 @@ from models.gguf_file import read_gguf
 from models.invariance import make_invariant
 from models.layers import LayerReader
 from models.linear import cpu_kernel
-from models.load import ON_GPU, SUMMED
+from models.load import ON_GPU, PRODUCTS_ON_GPU, SUMMED
 from models.pools import CPU_POOL_BYTES
 from models.random_weights import SMOLLM2_135M, RandomWeights
 from models.shard import refuse_uneven
@@ -69,7 +69,8 @@ def choice(config: ModelConfig, settings: Settings) -> Choice:
     dtype = choose_dtype(settings.model.dtype, device)
     spec = spec_of(config, settings, device, dtype)
     widths = (config.hidden_size, config.intermediate_size // settings.engine.tensor_parallel)
-    backend, why = choose(settings.attention.backend, spec, widths)
+    invariant = settings.attention.batch_invariant
+    backend, why = choose(settings.attention.backend, spec, widths, batch_invariant=invariant)
     return Choice(device, dtype, backend.name, why)
 
 
@@ -92,7 +93,8 @@ def invariance(config: ModelConfig, settings: Settings, found: Choice) -> Invari
     if settings.engine.tensor_parallel > 1:
         return Invariance(False, SUMMED)
     if found.device != "cpu":
-        return Invariance(None, f"not measured: {ON_GPU}")
+        why = PRODUCTS_ON_GPU if settings.attention.batch_invariant else ON_GPU
+        return Invariance(None, f"not measured: {why}")
     if found.attention != "cpu":
         return Invariance(False, f"{found.attention} attention sums by the row's place")
     if _weights(config) > MEASURED_WEIGHTS:

@@ -50,10 +50,11 @@ class Running:
 def start_on_device(
     model: Model, attention: AttentionBackend, demands: Demands, machine: Machine, seat: Seat
 ) -> Running:
-    """Graphs and a trial step over a pool of one page, then the pools, and the graphs again:
-    they keep the addresses of the pool that they were captured with. Every rank tries by
-    itself, with the same sums in the same order. ModelError with the numbers where the pool
-    would be too small, and with the settings where graphs cannot be captured."""
+    """A first step, graphs and a trial step over a pool of one page, then the pools, and the
+    graphs again: they keep the addresses of the pool that they were captured with. Every rank
+    tries by itself, with the same sums in the same order. ModelError with the numbers where
+    the pool would be too small, with the settings where graphs cannot be captured, and with
+    where to look where no step can be computed."""
     page_size, page_bytes = attention.spec.page_size, attention.spec.page_bytes
     most = demands.most
     leading = seat.seated(model, attention)
@@ -61,6 +62,7 @@ def start_on_device(
     capture = machine.capture if seat.shard.size == 1 else None
     graphs = None if capture is None else DecodeGraphs(model, attention, most.rows)
     attention.alloc_pool(1)
+    _first_step(DeviceRunner(model, attention), page_size)
     # Before the trial: a capture gives back what torch has kept of earlier work, and what
     # the trial takes has to count.
     _captured(graphs, capture)
@@ -73,6 +75,26 @@ def start_on_device(
         attention.alloc_host(host_pages)
     _captured(graphs, capture)
     return Running(DeviceRunner(*leading, graphs), num_pages, host_pages)
+
+
+def _first_step(runner: DeviceRunner, page_size: int) -> None:
+    """Loads what the largest step and the graphs run: who lacks it is told so, and not that
+    graphs lack memory."""
+    try:
+        run_trial(runner, StepSize(1, 1), page_size, context_tokens=1)
+    except (RuntimeError, OSError) as error:  # no kernel; no compiler, or one that failed
+        raise ModelError(
+            "no step can be computed (`walkway doctor` looks for kernels and compilers): "
+            f"{_told(error)}"
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    """In one line, with what FlashInfer says elsewhere: which module is missing, in `spec`,
+    or what failed to compile, behind the words of ninja."""
+    module = getattr(getattr(error, "spec", None), "name", None)
+    failed = [line for line in str(error).splitlines() if line.startswith("FAILED: ")]
+    return ": ".join([*([module] if module else []), first_line(error), *failed[:1]])
 
 
 def _captured(graphs: DecodeGraphs | None, capture: Capture | None) -> None:

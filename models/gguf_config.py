@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from models.config import ModelConfig, check_family, check_shape
+from models.config import (
+    ModelConfig,
+    check_family,
+    check_shape,
+    refuse_sinks,
+    refuse_soft_caps,
+)
 from models.errors import ModelError
 from models.gguf_file import GgufFile
 from models.rope import Rope
@@ -14,6 +20,8 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     """Config of a GGUF model. ModelError names what is missing or unsupported. Biases,
     norms and tied heads are told by which tensors the file has."""
     family = check_family(file.metadata.get("general.architecture"))
+    refuse_soft_caps(file.metadata, f"{family}.")
+    refuse_sinks(file.tensors)
     values = _Values(file, family)
     heads = values.whole("attention.head_count")
     hidden = values.whole("embedding_length")

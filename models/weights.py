@@ -1,18 +1,21 @@
 """Tensors of a model by their Hugging Face names, from a folder of safetensors.
 
-Only safetensors are read: a pickle may run code, so `.bin` and `.pt` files are refused.
+Only safetensors are read: a pickle may run code, so `.bin` and `.pt` files are refused. The
+package is imported where a file is opened: random weights and GGUF files do without.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from models.config import read_json
+from models.config import read_json, refuse_sinks
 from models.errors import ModelError
+
+if TYPE_CHECKING:
+    from safetensors import safe_open
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -43,8 +46,11 @@ class SafetensorsFolder:
 
     def __init__(self, folder: Path) -> None:
         self._files = _files_by_tensor(folder)
+        refuse_sinks(self._files)
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        from safetensors import SafetensorError
+
         path = self._files.get(name)
         if path is None:
             raise ModelError(f"tensor {name} is missing")
@@ -73,7 +79,9 @@ def _files_by_tensor(folder: Path) -> Mapping[str, Path]:
     return found
 
 
-def _opened(path: Path) -> safe_open:
+def _opened(path: Path) -> "safe_open":
+    from safetensors import SafetensorError, safe_open
+
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:

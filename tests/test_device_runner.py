@@ -5,6 +5,8 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from memory.attention.choose import BackendUnavailable, choose
 from memory.attention.interface import KVSpec
 from memory.attention.reference import ReferenceAttention
-from models import devices
+from models import device_runner, device_sampling, devices
 from models.batch import IN_FLIGHT, AheadRunner, RequestId, Row, Sampling, StepBatch
 from models.device_edits import Previous
 from models.device_inputs import moved
@@ -26,6 +28,8 @@ from models.graphs import DecodeGraphs
 from models.load import LoadOptions, bring_up, load
 from models.random_weights import LLAMA_8B, SMOLLM2_135M, RandomWeights
 from models.step_inputs import step_inputs
+from service.build import build
+from service.settings import Settings
 from tests.device_models import (
     Request,
     Rerun,
@@ -342,6 +346,43 @@ def test_a_gpu_without_flashinfer_runs_the_reference_and_says_why(
         choose("cpu", GPU)
 
 
+def test_attention_is_made_batch_invariant_where_it_can_be_and_refused_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[bool] = []
+
+    def flashinfer(spec: KVSpec, batch_invariant: bool, **_: object) -> ReferenceAttention:
+        made.append(batch_invariant)
+        return ReferenceAttention(spec)
+
+    module = SimpleNamespace(FlashInferAttention=flashinfer, unsupported=lambda spec: None)
+    monkeypatch.setitem(sys.modules, "memory.attention.flashinfer", module)
+    assert choose("auto", GPU)[1] == "auto: flashinfer is installed, fa2 kernels"
+    assert choose("auto", GPU, batch_invariant=True)[1].endswith(", no context split")
+    assert made == [False, True]
+    monkeypatch.setitem(sys.modules, "memory.attention.flashinfer", None)
+    for requested in ("auto", "reference"):
+        with pytest.raises(BackendUnavailable, match=r"^attention\.batch_invariant: "):
+            choose(requested, GPU, batch_invariant=True)
+
+
+class Asked(Exception):
+    """Nothing is to be loaded: what was asked for is enough."""
+
+
+@pytest.mark.parametrize("wished", [False, True])
+def test_the_setting_for_batch_invariant_attention_reaches_the_loader(wished: bool) -> None:
+    asked: list[bool] = []
+
+    def bring_up(options: LoadOptions) -> NoReturn:
+        asked.append(options.batch_invariant)
+        raise Asked
+
+    with pytest.raises(Asked):
+        build(Settings(attention={"batch_invariant": wished}), bring_up)
+    assert asked == [wished]
+
+
 class FakeWeights:
     def tensor(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.ones(shape)
@@ -365,6 +406,47 @@ def test_the_oracle_runs_where_its_pool_is() -> None:
     sent = [x.to("meta") for x in (inputs.tokens, inputs.positions, torch.tensor([0, 1, 6]))]
     logits = model.logits(model.hidden(*sent))
     assert (logits.device.type, tuple(logits.shape)) == ("meta", (3, 96))
+
+
+class Unreached:
+    """A place in a device's work that nobody may wait for."""
+
+    def __init__(self, device: torch.device) -> None:
+        assert device.type == "meta"
+
+    def wait(self) -> None:
+        pytest.fail("waited for the device")
+
+
+def test_starting_a_step_looks_at_nothing_on_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tensors without memory stand for a GPU's: a value of one cannot be had. Chunks, prompts
+    to be scored and rows that decode, in one step; then tokens in flight in the next."""
+    fetched: list[torch.Tensor] = []
+    monkeypatch.setattr(device_runner, "Mark", Unreached)
+    monkeypatch.setattr(device_sampling, "download", fetched.append)
+    config = dataclasses.replace(
+        SMOLLM2_135M, num_layers=2, vocab_size=96, context_tokens=64, qk_norm=True
+    )
+    attention = ReferenceAttention(dataclasses.replace(spec_of(config), device="meta"))
+    attention.alloc_pool(40)
+    runner = DeviceRunner(
+        Tiny(config, OnDevice(FakeWeights(), "meta")).model(attention), attention
+    )
+    scored = dataclasses.replace(EVERYTHING, prompt_logprobs=2)
+    requests = [
+        Request(i, prompt(length, i), list(range(1 + 6 * i, 7 + 6 * i)), way, chunk=7)
+        for i, (length, way) in enumerate([(1, way) for way in WAYS] + [(9, scored)])
+    ]
+    for copies in (2, 2, 1):  # what was drawn, and the scores of the chunks
+        fetched.clear()
+        for request in requests:
+            if request.flying == 2:  # the older one has landed
+                request.flying, request.output = 1, [*request.output, 5]
+        runner.start(StepBatch([request.row() for request in requests]))
+        assert [x.device.type for x in fetched] == ["meta"] * copies
+    assert [request.flying for request in requests] == [2] * 5
 
 
 def test_random_weights_follow_the_seed_and_keep_activations_sane() -> None:

@@ -1,10 +1,12 @@
 """From weights to a runner on a device: graphs, the trial step, and what is left for pages."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from memory.attention.interface import StepMeta
 from models import device_sampling
 from models.batch import Row, StepBatch
 from models.device_draws import Filters, drawn
@@ -78,6 +80,43 @@ def test_a_capture_that_fails_ends_the_start_with_the_settings_in_one_line(
         start_on_device(model, attention, demands(num_pages=9), machine, LONE)
     for setting in ("engine.cuda_graphs", "memory.device_fraction"):
         assert setting in str(caught.value)
+
+
+class NoKernel(RuntimeError):
+    """FlashInfer's, where compiling is forbidden."""
+
+    spec = SimpleNamespace(name="batch_prefill_d64")
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            NoKernel("it is not in the cache\nat all"),
+            "batch_prefill_d64: it is not in the cache",
+        ),
+        (FileNotFoundError(2, "No such file", "ninja"), "[Errno 2] No such file: 'ninja'"),
+        (
+            RuntimeError("Ninja build failed.\n[1/2] nvcc\nFAILED: d64.o \nerror: x\n"),
+            "Ninja build failed.: FAILED: d64.o ",
+        ),
+    ],
+    ids=["forbidden", "no ninja", "nvcc failed"],
+)
+def test_a_kernel_that_cannot_be_had_is_told_as_that_and_not_as_a_lack_of_memory(
+    tiny: Tiny, graphs: bool, error: Exception, said: str
+) -> None:
+    class Unbuilt(PaddedReference):
+        def plan(self, meta: StepMeta) -> None:
+            raise error
+
+    attention = Unbuilt(spec_of(tiny.config))
+    machine = Machine(lambda: 2**30, Rerun() if graphs else None)
+    with pytest.raises(ModelError, match="`walkway doctor`") as caught:
+        start_on_device(tiny.model(attention), attention, demands(), machine, LONE)
+    assert str(caught.value).endswith(f"compilers): {said}")
+    assert "memory" not in str(caught.value)
 
 
 class Follower(Lone):

@@ -357,6 +357,16 @@ def test_gpus_are_described_by_their_driver_also_where_torch_uses_none(
     assert gpu_probes.gpus() == Gpus((H200,), "580.95", "13.0", None, 0)
 
 
+def test_what_batch_invariant_attention_leaves_open_on_a_gpu_is_said() -> None:
+    wished = Settings(attention=Attention(batch_invariant=True))
+    found = model_probes.invariance(SMOLLM2_135M, wished, ON_GPU)
+    assert found.holds is None
+    assert "matrix products" in found.why
+    assert (
+        "matrix products" not in model_probes.invariance(SMOLLM2_135M, Settings(), ON_GPU).why
+    )
+
+
 def test_a_large_models_invariance_is_left_to_its_loading() -> None:
     assert model_probes.invariance(LLAMA_8B, Settings(), ON_CPU).holds is None
 

@@ -56,6 +56,17 @@ def test_a_step_is_the_reference_s_and_reads_no_unused_slot(
     assert kernels.launches == launches * spec.num_layers
 
 
+def test_a_step_in_half_precision_is_the_reference_s(kernels: Emulation) -> None:
+    spec = make_spec(dtype=torch.float16)
+    beside = Beside(spec, make_backend(spec))
+    meta = make_meta(spec, MANY)
+    beside.fill(meta)
+    out, expected = beside.step(meta)
+    assert out.dtype == torch.float16
+    assert_close(out, expected, rtol=0, atol=2**-9)
+    assert any("float16" in name and "bfloat16" not in name for name in kernels.modules)
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 64])
 @pytest.mark.parametrize("group", [1, 3, 4, 8])
 def test_a_captured_step_replays_with_other_rows_and_padding(

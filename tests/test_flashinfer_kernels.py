@@ -1,4 +1,5 @@
-"""The modules that the FlashInfer backend loads compile for a Hopper GPU."""
+"""The modules that the FlashInfer backend loads compile for a Hopper GPU, and the image has
+the sources that compile them."""
 
 import os
 import shutil
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
@@ -43,6 +46,33 @@ def test_the_modules_compile_for_sm_90a(tmp_path: Path) -> None:
     for library in built.values():
         assert b".nv_fatbin" in library.read_bytes()
         assert "code=sm_90a" in (library.parent / "build.ninja").read_text()
+
+
+def copied_for_the_kernels() -> list[str]:
+    """Our files in the image's stage for GPUs when it compiles."""
+    dockerfile = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    stage = dockerfile.split(" AS gpu-builder\n")[1]
+    before = stage.partition("memory.attention.flashinfer_kernels --aot")[0].splitlines()
+    copies = [line.split()[1:-1] for line in before if line.startswith("COPY memory/")]
+    return [path for paths in copies for path in paths]
+
+
+def test_the_image_copies_all_that_compiling_the_kernels_imports(tmp_path: Path) -> None:
+    copied = copied_for_the_kernels()
+    assert "memory/attention/flashinfer_kernels.py" in copied
+    for path in copied:
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, target)
+    told = subprocess.run(
+        [sys.executable, "-m", "memory.attention.flashinfer_kernels", "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr[-2000:]
+    assert "--head-dim" in told.stdout
 
 
 def cuda_home() -> Path:

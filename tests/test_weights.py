@@ -94,6 +94,39 @@ def test_a_window_that_the_config_turns_off_is_ignored(kind: str, tmp_path: Path
     assert from_hf(change(folder, use_sliding_window=True)).window == 100
 
 
+def test_a_window_in_a_gguf_file_is_refused_too(tmp_path: Path) -> None:
+    file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
+    metadata = {**file.metadata, "llama.attention.sliding_window": 100}
+    config = from_gguf(replace(file, metadata=metadata))
+    with pytest.raises(ModelError, match=r"window 100 is smaller than the context 256"):
+        limit_context(config, None)
+    assert limit_context(config, 100).context_tokens == 100
+
+
+@pytest.mark.parametrize("key", ["attn_logit_softcapping", "final_logit_softcapping"])
+def test_logits_with_a_soft_cap_are_refused(
+    key: str, llama_folder: Path, tmp_path: Path
+) -> None:
+    from_hf(change(llama_folder, **{key: None}))
+    said = one_line(change(llama_folder, **{key: 30.0}))
+    assert said == f"soft-capped logits ({key} = 30.0) are not supported"
+    file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
+    metadata = {**file.metadata, f"llama.{key}": 30.0}
+    with pytest.raises(ModelError, match=rf"llama\.{key} = 30"):
+        from_gguf(replace(file, metadata=metadata))
+
+
+def test_attention_sinks_are_refused(llama_folder: Path, tmp_path: Path) -> None:
+    path = llama_folder / "model.safetensors"
+    save_file({**load_file(path), "model.layers.1.self_attn.sinks": torch.ones(4)}, path)
+    said = one_line(llama_folder)
+    assert said == "attention sinks (tensor model.layers.1.self_attn.sinks) are not supported"
+    file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
+    tensors = {**file.tensors, "blk.1.attn_sinks.weight": file.tensors["output_norm.weight"]}
+    with pytest.raises(ModelError, match=r"sinks \(tensor blk\.1\.attn_sinks\.weight"):
+        from_gguf(replace(file, tensors=tensors))
+
+
 def test_a_missing_tensor_is_named(llama_folder: Path) -> None:
     path = llama_folder / "model.safetensors"
     tensors = load_file(path)

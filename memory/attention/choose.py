@@ -35,34 +35,54 @@ def choose(
     spec: KVSpec,
     widths: Sequence[int] = (),
     most: MostRows = MostRows(),
+    batch_invariant: bool = False,
 ) -> tuple[AttentionBackend, str]:
     """The backend and the reason, for logs and `GetModelInfo`. `auto` takes `flashinfer` on
     a GPU and `cpu` elsewhere, where these are installed and know the model's shape, else
     `reference`; `widths` are those of the rows that the backend's layer kernels get (hidden,
-    intermediate). Raises BackendUnavailable where the one that was asked for cannot be had."""
+    intermediate). `batch_invariant`: a decode row's attention is to have the same bits beside
+    whatever others; `cpu` always gives that, `reference` never. Raises BackendUnavailable
+    where what was asked for cannot be had."""
     if requested == "reference":
-        return ReferenceAttention(spec), "requested"
+        return _reference(spec, batch_invariant), "requested"
     name = requested
     if requested == "auto":
         name = "cpu" if spec.device == "cpu" else "flashinfer"
     reason = _cpu_obstacle(spec, widths) if name == "cpu" else _flashinfer_obstacle(spec)
     if reason is None:
-        backend, kernels = _made(name, spec, most)
+        backend, kernels = _made(name, spec, most, batch_invariant)
         return backend, f"auto: {kernels}" if requested == "auto" else f"requested: {kernels}"
     if requested == "auto":
-        return ReferenceAttention(spec), f"auto: {reason}"
+        return _reference(spec, batch_invariant), f"auto: {reason}"
     raise BackendUnavailable(f"attention.backend = {name}: {reason}")
 
 
-def _made(name: str, spec: KVSpec, most: MostRows) -> tuple[AttentionBackend, str]:
+def _reference(spec: KVSpec, batch_invariant: bool) -> AttentionBackend:
+    if batch_invariant:
+        raise BackendUnavailable(
+            "attention.batch_invariant: the reference backend sums in an order that depends on "
+            "the step"
+        )
+    return ReferenceAttention(spec)
+
+
+def _made(
+    name: str, spec: KVSpec, most: MostRows, batch_invariant: bool
+) -> tuple[AttentionBackend, str]:
     if name == "cpu":
         return CpuAttention(spec), f"the C++ kernels are built, {level()}"
     # Imported where it is used: the package takes seconds, and a CPU does without.
     from memory.attention.flashinfer import FlashInferAttention
 
     rows = -(-most.rows // ROWS_MULTIPLE) * ROWS_MULTIPLE
-    backend = FlashInferAttention(spec, max_rows=rows, max_pages_per_row=most.pages_per_row)
-    return backend, "flashinfer is installed, fa2 kernels"
+    backend = FlashInferAttention(
+        spec,
+        max_rows=rows,
+        max_pages_per_row=most.pages_per_row,
+        batch_invariant=batch_invariant,
+    )
+    unsplit = ", no context split" if batch_invariant else ""
+    return backend, f"flashinfer is installed, fa2 kernels{unsplit}"
 
 
 def _cpu_obstacle(spec: KVSpec, widths: Sequence[int]) -> str | None:
