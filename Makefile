@@ -37,7 +37,9 @@ check: env  ## lint, types, import rules, protos
 	diff -r -x '*.proto' -x '__init__.py' -x '__pycache__' build/protos/protos/walkway/v1 protos/walkway/v1
 
 test: env .venv/.flashinfer  ## all tests
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --max-worker-restart 0 \
+		-m "not slow and not alone"; parallel=$$?; \
+	$(BIN)/pytest -m "alone and not slow" $$(grep -l mark.alone tests/test_*.py) && exit $$parallel
 
 demo: env  ## fetch the default model, serve it, stream an answer
 	$(BIN)/walkway demo

@@ -210,7 +210,7 @@ async def test_without_an_engine_every_answer_is_to_come_again() -> None:
             error = await asyncio.wait_for(status_of(call), 5)
             assert error.code() is Code.UNAVAILABLE
             assert retry_s(error) > 0
-        await wire.until(lambda: wire.gauge("engine_up") == 1, 10)
+        await wire.until(lambda: wire.gauge("engine_up") == 1)
         assert (await scheduler_of(wire)).name == "static"
 
 

@@ -181,6 +181,9 @@ def test_a_plan_that_swaps_more_than_the_host_store_takes_is_carried_out_by_reco
     assert [answers.receipt(id).pauses[0].mode for id in (1, 2)] == ["recompute", "swap"]
     assert all(answers.tokens[s.id] == solo(s) for s in submits)
     assert answers.stats.plan_faults == 0
+    metrics = Metrics()
+    metrics.step(answers.stats)
+    assert metrics.registry.get_sample_value("walkway_refused_swaps_total") == 1
 
 
 @swapping
@@ -245,6 +248,7 @@ def test_pausing_the_same_request_in_plan_after_plan_changes_nothing_it_says(
     for submit in submits:
         core.submit(submit)
     answers = run(core, make_toy(core))
+    assert answers.stats.refused_swaps == 0
     assert answers.receipt(1).preemptions == 3
     assert all(answers.tokens[s.id] == solo(s) for s in submits)
 

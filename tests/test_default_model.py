@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import gguf
+import numpy as np
 import pytest
 import torch
 
@@ -24,10 +25,8 @@ from service.core import Core
 from service.messages import Limits, Receipt, Submit
 from tests.cores import make_core, run, step_once
 
+pytestmark = pytest.mark.alone
 TIE = 1e-4
-TOKENS = 64
-SHORT = 18  # enough to fill a page of each size and to begin the next
-FEW = range(0, 20, 3)  # prompts of 4 to 50 tokens
 TEXTS = (
     "The capital of France is",
     "Once upon a time there was a",
@@ -52,6 +51,26 @@ TEXTS = (
 )
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much is compared: which prompts, and how many tokens of each answer."""
+
+    which: range = range(20)
+    tokens: int = 64
+
+
+ALL = Extent()
+PART = Extent(range(0, 20, 3), 18)  # prompts of 4 to 50 tokens; fills pages of each size
+ALONE = range(0, 20, 4)
+WHICH = range(3, 8)  # of 4 to 40 tokens
+
+
+def in_part_and(whole: Extent, part: Extent) -> pytest.MarkDecorator:
+    """The part always, the whole with `-m slow`."""
+    every = pytest.param(whole, marks=pytest.mark.slow)
+    return pytest.mark.parametrize("extent", [part, every], ids=["part", "whole"])
+
+
 @cache
 def prompts() -> list[list[int]]:
     """Of 5 to 50 tokens, so that rows differ and pages fill at different steps."""
@@ -65,8 +84,10 @@ def oracle() -> torch.nn.Module:
     """transformers' own reading of the same GGUF file."""
     from transformers import AutoModelForCausalLM
 
-    path = default_model()
+    path, memmap = default_model(), np.memmap
     with pytest.MonkeyPatch.context() as patch:
+        # It slices the file a million times, and a slice of this class costs most of that.
+        patch.setattr(np, "memmap", lambda *where, **how: np.asarray(memmap(*where, **how)))
         # It opens the file twice and lists the names again for each of 397 modules.
         patch.setattr(gguf, "GGUFReader", cache(gguf.GGUFReader))
         patch.setattr(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map))
@@ -126,28 +147,28 @@ def submit(id: int, prompt: list[int], tokens: int, sampling: Sampling = Samplin
 
 
 def greedy(
-    setting: Setting, which: range = range(20), tokens: int = TOKENS, rounds: int = 1
+    setting: Setting, extent: Extent, rounds: int = 1
 ) -> tuple[list[list[int]], list[Receipt]]:
     """What the engine says to each prompt, all together (in the last of the rounds), and what
     it took."""
     core, model = setting.engine()
     for _ in range(rounds):
-        for i in which:
-            core.submit(submit(i, prompts()[i], tokens))
+        for i in extent.which:
+            core.submit(submit(i, prompts()[i], extent.tokens))
         answers = run(core, model, steps=5000)
-    receipts = [answers.last[i].receipt for i in which]
-    return [answers.tokens[i] for i in which], [r for r in receipts if r is not None]
+    receipts = [answers.receipt(i) for i in extent.which]
+    return [answers.tokens[i] for i in extent.which], receipts
 
 
 @cache
 def plain() -> list[list[int]]:
     """The answers that every other setting must repeat."""
-    return greedy(Setting())[0]
+    return greedy(Setting(), ALL)[0]
 
 
-def beginnings(which: range) -> list[list[int]]:
+def beginnings(extent: Extent) -> list[list[int]]:
     """Of the plain answers."""
-    return [plain()[i][:SHORT] for i in which]
+    return [plain()[i][: extent.tokens] for i in extent.which]
 
 
 def differences(which: range, outputs: list[list[int]]) -> list[str]:
@@ -164,65 +185,94 @@ def differences(which: range, outputs: list[list[int]]) -> list[str]:
 
 
 def test_greedy_tokens_are_those_of_transformers() -> None:
-    assert [len(output) for output in plain()] == [TOKENS] * 20
-    assert differences(range(20), plain()) == []
+    assert [len(output) for output in plain()] == [ALL.tokens] * 20
+    assert differences(ALL.which, plain()) == []
 
 
+@in_part_and(ALL, PART)
 @pytest.mark.parametrize(
     "setting",
-    [Setting(page_size=1, chunk=7), Setting(page_size=64), Setting(attention="reference")],
-    ids=["page 1, chunk 7", "page 64", "reference"],
+    [
+        Setting(page_size=1),
+        Setting(page_size=64),
+        Setting(chunk=7),
+        Setting(attention="reference"),
+    ],
+    ids=["page 1", "page 64", "chunk 7", "reference"],
 )
-def test_a_changed_setting_changes_no_token(setting: Setting) -> None:
-    outputs, _ = greedy(setting, FEW, SHORT)
-    if outputs != beginnings(FEW):
-        assert differences(FEW, outputs) == []
+def test_a_changed_setting_changes_no_token(setting: Setting, extent: Extent) -> None:
+    outputs, _ = greedy(setting, extent)
+    if outputs != beginnings(extent):
+        assert differences(extent.which, outputs) == []
 
 
-def test_a_warm_cache_changes_no_token() -> None:
-    outputs, receipts = greedy(Setting(), FEW, SHORT, rounds=2)
-    assert outputs == beginnings(FEW)
+@in_part_and(ALL, PART)
+def test_a_warm_cache_changes_no_token(extent: Extent) -> None:
+    outputs, receipts = greedy(Setting(), extent, rounds=2)
+    assert outputs == beginnings(extent)
     cached = [receipt.cached_tokens > 0 for receipt in receipts]
-    assert cached == [len(prompts()[i]) > 16 for i in FEW]
+    assert cached == [len(prompts()[i]) > 16 for i in extent.which]
 
 
-@pytest.mark.parametrize("i", [0, 19])
-def test_alone_a_prompt_gets_the_same_tokens(i: int) -> None:
-    one = range(i, i + 1)
-    assert greedy(Setting(), one, SHORT)[0] == beginnings(one)
+@in_part_and(Extent(ALONE), Extent(ALONE, PART.tokens))
+def test_alone_a_prompt_gets_the_same_tokens(extent: Extent) -> None:
+    one = [Extent(range(i, i + 1), extent.tokens) for i in extent.which]
+    assert [greedy(Setting(), extent)[0][0] for extent in one] == beginnings(extent)
 
 
 def test_preempted_requests_get_the_same_tokens() -> None:
-    outputs, receipts = greedy(Setting(pages=10), FEW, SHORT)
-    assert outputs == beginnings(FEW)
+    outputs, receipts = greedy(Setting(pages=10), PART)
+    assert outputs == beginnings(PART)
     assert any(receipt.preemptions for receipt in receipts)
 
 
-def numbers(setting: Setting, which: range) -> list[list[TokenLogprob]]:
+def said(
+    core: Core,
+    model: TorchRunner,
+    which: range = WHICH,
+    sampling: Sampling = Sampling(logprobs=3, prompt_logprobs=1),  # noqa: B008
+) -> tuple[list[list[TokenLogprob]], list[Receipt]]:
     """Log-probabilities of 16 tokens and of the prompt, with alternatives: equal only when
-    the logits behind them are equal to the bit."""
-    core, model = setting.engine()
+    the logits behind them are equal to the bit. And what the answers took."""
     found: dict[int, list[TokenLogprob]] = {i: [] for i in which}
-    paused = 0
+    receipts: dict[int, Receipt] = {}
     for i in which:
-        core.submit(submit(i, prompts()[i], 16, Sampling(logprobs=3, prompt_logprobs=1)))
+        core.submit(submit(i, prompts()[i], 16, sampling))
     while core.has_work:
         step_once(core, model)
         for event in core.take_events()[0]:
-            paused += len(event.paused)
             found[event.id] += [*event.prompt_logprobs, *event.logprobs]
-    assert (paused > 0) == (setting.pages is not None)
-    return [found[i] for i in which]
+            if event.receipt is not None:
+                receipts[event.id] = event.receipt
+    return [found[i] for i in which], [receipts[i] for i in which]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_logits_are_equal_to_the_bit_whatever_the_batch_did(dtype: str) -> None:
-    """Batch, chunk, page size, preemption; the prefix cache comes in where a preempted
-    request finds its own pages again."""
+    """Batch, chunk, page size, preemption."""
+    needs_batch_invariance(dtype)
+    together, _ = said(*Setting(dtype).engine())
+    assert said(*Setting(dtype, page_size=1, chunk=7).engine())[0] == together
+    preempted, receipts = said(*Setting(dtype, pages=7).engine())
+    assert preempted == together
+    assert any(receipt.preemptions for receipt in receipts)
+    assert said(*Setting(dtype).engine(), WHICH[-1:])[0] == together[-1:]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_logits_after_a_cached_prefix_are_equal_to_the_bit(dtype: str) -> None:
+    """A request that wants its prompt scored never looks into the cache."""
+    needs_batch_invariance(dtype)
+    core, model = Setting(dtype).engine()
+    cold, first = said(core, model, sampling=Sampling(logprobs=3))
+    warm, second = said(core, model, sampling=Sampling(logprobs=3))
+    assert warm == cold
+    assert [receipt.cached_tokens for receipt in first] == [0] * len(WHICH)
+    hits = [receipt.cached_tokens > 0 for receipt in second]
+    assert hits == [len(prompts()[i]) > 16 for i in WHICH]
+    assert any(hits)
+
+
+def needs_batch_invariance(dtype: str) -> None:
     if not runner(dtype).batch_invariant:
         pytest.skip("the products of this CPU depend on the batch")
-    which = range(3, 8)
-    together = numbers(Setting(dtype), which)
-    assert numbers(Setting(dtype, page_size=1, chunk=7), which) == together
-    assert numbers(Setting(dtype, pages=7), which) == together
-    assert numbers(Setting(dtype), which[-1:]) == together[-1:]

@@ -29,6 +29,7 @@ from tests.test_supervisor import (
     until,
 )
 
+pytestmark = pytest.mark.alone
 FICKLE = "tests.fickle:Fickle"
 COUNTED = "tests.misbehaving:Counted"
 RAISES = "tests.misbehaving:Raises"

@@ -10,6 +10,8 @@ from service.build import build
 from tests.misbehaving import Exits, Hangs
 from tests.wire import ask, collect, first_message, health_of, serving
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize("strategy", [Hangs, Exits])
 async def test_streams_end_unavailable_and_then_fcfs_serves(strategy: type) -> None:

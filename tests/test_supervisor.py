@@ -74,7 +74,7 @@ class Front:
         self.answers[answer.ticket] = answer
 
 
-async def until(there: Callable[[], object], timeout_s: float = 10.0) -> None:
+async def until(there: Callable[[], object], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
         while not there():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

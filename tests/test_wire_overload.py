@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
+import pytest
 from structlog.testing import capture_logs
 
 from models.batch import StepBatch
@@ -27,6 +28,7 @@ from tests.wire import (
     toy_build,
 )
 
+pytestmark = pytest.mark.alone
 Code = grpc.StatusCode
 
 

@@ -114,7 +114,7 @@ class Wire:
             )
         )
 
-    async def until(self, true: Callable[[], bool], limit_s: float = 5.0) -> None:
+    async def until(self, true: Callable[[], bool], limit_s: float = 30.0) -> None:
 
         end_s = time.monotonic() + limit_s
         while not true():
