@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,8 +34,6 @@ def run_demo(model: str, prompt: str, max_tokens: int) -> int:
     """Exit code: 0 when an answer came."""
     console = Console(stderr=True, highlight=False)
     target = ""
-    for number in (signal.SIGTERM, signal.SIGALRM):  # else the service would be left behind
-        signal.signal(number, _leave)
     try:
         _fetch(model)
         with tempfile.TemporaryDirectory() as folder:
@@ -50,14 +49,7 @@ def run_demo(model: str, prompt: str, max_tokens: int) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    finally:
-        signal.alarm(0)
     return 0
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    signal.alarm(1)  # an interrupt that hits a destructor is swallowed: then once more
-    raise KeyboardInterrupt
 
 
 def _fetch(model: str) -> None:
@@ -74,6 +66,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
     target = f"127.0.0.1:{_free_port()}"
     settings = (
         f"server.port={target.rpartition(':')[2]}",
+        "server.grace_s=0",
         "metrics.enabled=false",
         "admin.enabled=false",
         f"model.source={model}",
@@ -84,13 +77,25 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
     for setting in settings:
         command += ["--set", setting]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output) as process:
+        told = threading.Event()
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            # Raises nothing, which whoever runs at that moment might swallow: without its
+            # service the demo ends by itself.
+            told.set()
+            process.terminate()
+
+        signal.signal(signal.SIGTERM, leave)
         try:
             with console.status("starting the service"):
                 started_s = _wait_until_serving(process, target, log)
             console.print(f"serving at {target} after {started_s:.1f} s", style="dim")
             yield target
+        except (DemoError, grpc.RpcError) as error:
+            if told.is_set():
+                raise DemoError("stopped by SIGTERM") from error
+            raise
         finally:
-            signal.alarm(0)
             _stop(process)
 
 

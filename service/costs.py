@@ -8,7 +8,7 @@ from service.step import Step
 KEEP = 0.98  # of what older steps said, at each new one
 KEEP_COPIES = 0.9  # and of older copies
 FEW, LONGEST = 20, 10.0  # after so many steps one counts as at most so many times the expected
-EVERY = 8  # steps for a fit after the first FEW: solving costs as much as planning a few rows
+SETTLED, EVERY = 200, 8  # after so many steps a fit for so many: it costs as much as some rows
 # Squares of a usual step's sizes, a tenth of a step in weight: what new steps do not tell
 # apart stays as it was, and at the start counts as fixed cost first.
 PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2])
@@ -52,7 +52,7 @@ class CostMeter:
             seconds = min(seconds, LONGEST * float(size @ self._found_s))
         self._sizes = KEEP * self._sizes + size[:, None] * size
         self._times_s = KEEP * self._times_s + size * seconds
-        if self._seen > FEW and self._seen % EVERY:
+        if self._seen > SETTLED and self._seen % EVERY:
             return
         found_s = np.linalg.solve(self._sizes + PULL, self._times_s + PULL @ self._found_s)
         self._found_s = np.maximum(found_s, 0.0)
