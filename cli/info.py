@@ -27,6 +27,7 @@ def _rows(found: pb.GetModelInfoResponse) -> list[tuple[str, str]]:
         ("model", f"{found.model} ({found.family}, {found.dtype})"),
         ("context", f"{found.context_tokens} tokens"),
         ("vocabulary", f"{found.vocab_size} tokens"),
+        ("temperature", f"{found.temperature:g} unless a request says otherwise"),
         ("chat template", "yes" if found.has_chat_template else "no"),
         ("attention", f"{found.attention}: {found.attention_reason}"),
         ("batch invariant", "yes" if found.batch_invariant else "no"),

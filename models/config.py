@@ -223,6 +223,7 @@ def eos_ids(raw: Mapping[str, object], folder: Path) -> tuple[int, ...]:
 
 
 def _temperature(folder: Path) -> float:
+    """`do_sample` is not read: it says how its library draws when asked for nothing."""
     value = _generation(folder).get("temperature")
     if value is None:
         return 1.0

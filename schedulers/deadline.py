@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from math import inf
 from typing import ClassVar
 
@@ -15,8 +16,8 @@ from schedulers.queue import WaitingQueue
 from schedulers.running import Running
 
 MAX_REFUSED = 128  # in one plan: ending thousands in one step would hold up those that run
-MAX_PASSED = 256  # in one plan, of those left for the next; whoever comes behind waits as well
 MAX_DOUBTED = 256  # in one plan; whoever comes behind is not asked about
+HURRIED, PATIENT = "hurried", "patient"  # with a deadline and without
 MARGIN = 1.15  # of what who joins probably needs: whoever joins later slows it down
 
 
@@ -68,7 +69,7 @@ class Deadline:
 
     def __init__(self, options: DeadlineOptions) -> None:
         self.options = options
-        self._queue = WaitingQueue(self._due_s)
+        self._queue = WaitingQueue(self._due_s, _lane)
         self._pace, self._usual = Pace(), AnswerLength()
 
     def plan(self, snap: Snapshot) -> Plan:
@@ -86,7 +87,7 @@ class Deadline:
 
     def _candidates(self, snap: Snapshot, draft: Draft) -> Iterator[RequestView]:
         """In order of rank. Who is late by its rank comes out of the queue too early and waits
-        for its place; the lost come last, first those of them that have most time left."""
+        for its place; the lost come last, those first that are due last."""
         late: deque[RequestView] = deque()
         lost: list[RequestView] = []
         for view in self._possible(snap, draft, lost):
@@ -103,7 +104,7 @@ class Deadline:
             else:
                 yield view
         yield from late
-        yield from reversed(lost)
+        yield from sorted(lost, key=self._due_s, reverse=True)
 
     def _possible(
         self, snap: Snapshot, draft: Draft, lost: list[RequestView]
@@ -111,8 +112,7 @@ class Deadline:
         """Who is not hopeless, in order of when they are due. Refuses the others; those that
         it must not refuse are put into `lost`."""
         spared: RequestView | None = None
-        passed = 0
-        for view in self._queue.candidates(snap):
+        for view in self._in_order(snap, draft):
             may_refuse = len(draft.refused) + (spared is not None) < MAX_REFUSED
             if not self._is_hopeless(snap, view, ask_cache=may_refuse):
                 yield view
@@ -122,16 +122,33 @@ class Deadline:
                 spared = view
             elif may_refuse:
                 _refuse(snap, draft, view)
-            elif passed < MAX_PASSED:
-                passed += 1
-            else:  # swapped ones behind the crowd may be all that could run
-                here = self._due_s(view), view.id
-                lost += (v for v in snap.swapped.values() if (self._due_s(v), v.id) > here)
-                break
         if spared is not None and draft.is_empty:
             lost.append(spared)
         elif spared is not None:
             _refuse(snap, draft, spared)
+
+    def _in_order(self, snap: Snapshot, draft: Draft) -> Iterator[RequestView]:
+        patient = self._queue.candidates(snap, PATIENT)
+        return merge(self._hurried(snap, draft), patient, key=self._place)
+
+    def _place(self, view: RequestView) -> tuple[float, float]:
+        return self._due_s(view), view.id
+
+    def _hurried(self, snap: Snapshot, draft: Draft) -> Iterator[RequestView]:
+        """Those with a deadline, as they are due. Once a plan refuses no more it looks at none
+        that is overdue, however many there are, but the swapped: they may be all that can
+        run."""
+        for view in self._queue.candidates(snap, HURRIED):
+            here = self._place(view)
+            if here <= (snap.now_s, inf) and len(draft.refused) >= MAX_REFUSED:
+                break
+            yield view
+        else:
+            return
+        for view in sorted(snap.swapped.values(), key=self._place):
+            if _lane(view) == HURRIED and here <= self._place(view) <= (snap.now_s, inf):
+                yield view
+        yield from self._queue.candidates(snap, HURRIED, beyond=snap.now_s)
 
     def _lag_s(self, snap: Snapshot, view: RequestView) -> float:
         """How much later than it is due a request has its place; the lost have none."""
@@ -141,12 +158,8 @@ class Deadline:
         return self.options.patience_s if self._is_doubtful(snap, view) else 0.0
 
     def _due_s(self, view: RequestView) -> float:
-        first_s = None if view.output_tokens else view.first_token_deadline_s
-        if first_s is None:
-            if view.deadline_s is None:
-                return view.arrival_s + self.options.patience_s
-            return view.deadline_s
-        return first_s if view.deadline_s is None else min(first_s, view.deadline_s)
+        by_s = _deadline_s(view)
+        return view.arrival_s + self.options.patience_s if by_s is None else by_s
 
     def _is_hopeless(
         self, snap: Snapshot, view: RequestView, rows: int = 1, ask_cache: bool = True
@@ -177,6 +190,18 @@ class Deadline:
         if view.id not in snap.running:
             need_s *= MARGIN
         return view.deadline_s - snap.now_s < need_s
+
+
+def _deadline_s(view: RequestView) -> float | None:
+    """The next one that `view` has."""
+    first_s = None if view.output_tokens else view.first_token_deadline_s
+    if first_s is None or view.deadline_s is None:
+        return view.deadline_s if first_s is None else first_s
+    return min(first_s, view.deadline_s)
+
+
+def _lane(view: RequestView) -> str:
+    return PATIENT if _deadline_s(view) is None else HURRIED
 
 
 def _refuse(snap: Snapshot, draft: Draft, view: RequestView) -> None:

@@ -1,9 +1,10 @@
 """A queue of waiting requests that keeps itself by what a snapshot says has changed."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from heapq import merge
+from operator import itemgetter
 from typing import Any
 
 from schedulers.interface import RequestId, RequestView, Snapshot
@@ -51,14 +52,21 @@ class WaitingQueue:
         """The lanes in which somebody waits."""
         return self._lanes.keys()
 
-    def candidates(self, snap: Snapshot, lane: str = "") -> Iterator[RequestView]:
-        """Who could join from this lane, swapped and waiting alike, in order of key."""
-        swapped = [
+    def candidates(
+        self, snap: Snapshot, lane: str = "", beyond: Any = None
+    ) -> Iterator[RequestView]:
+        """Who could join from this lane, swapped and waiting alike, in order of key; only
+        those whose key is over `beyond`, when given."""
+        swapped = sorted(
             (self._key(view), view.id)
             for view in snap.swapped.values()
             if self._lane(view) == lane
-        ]
-        for _, request in merge(sorted(swapped), self._lanes.get(lane, ())):
+        )
+        waiting = self._lanes.get(lane, [])
+        if beyond is not None:
+            swapped = swapped[bisect_right(swapped, beyond, key=itemgetter(0)) :]
+            waiting = waiting[bisect_right(waiting, beyond, key=itemgetter(0)) :]
+        for _, request in merge(swapped, waiting):
             yield snap.swapped.get(request) or snap.waiting[request]
 
     def _add(self, views: Iterable[RequestView]) -> set[str]:

@@ -18,7 +18,7 @@ class CostMeter:
     """Least squares over recent steps: seconds = step_s + prefill tokens x token_s + decode
     rows x row_s, none below 0. Once enough is known, a step that copies pages tells of pages
     alone: copies may run beside it or hold it up. `token_s` stays 0 until a step has prefilled,
-    `row_s` until one has decoded."""
+    `row_s` until one has decoded (after `SETTLED` steps, until the next fit)."""
 
     def __init__(self) -> None:
         self.costs = StepCosts()

@@ -45,7 +45,7 @@ class Ledger:
         request.pauses.begin(pause)
         self._event(request.id).paused.append(pause)
         self.stats.preemptions += 1
-        if how.mode is Mode.SWAP and mode is Mode.RECOMPUTE:
+        if pages and how.mode is Mode.SWAP and mode is Mode.RECOMPUTE:
             self.stats.refused_swaps += 1
         kind = f"{pause.mode} {pause.cause}"
         self.stats.evictions[kind] = self.stats.evictions.get(kind, 0) + 1

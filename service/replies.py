@@ -105,6 +105,7 @@ def model_info(
         page_size=ready.page_size,
         max_message_bytes=max_message_bytes,
         server_version=version,
+        temperature=ready.temperature,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from models.batch import Sampling
-from schedulers.deadline import MAX_PASSED, MAX_REFUSED, DeadlineOptions
+from schedulers.deadline import MAX_REFUSED, DeadlineOptions
 from schedulers.interface import StepCosts
 from service.messages import Finish, Submit
 from tests.cores import Answers, make_submit
@@ -177,14 +177,15 @@ def test_only_so_many_are_refused_in_one_step_and_others_join_meanwhile() -> Non
     assert found.core.requests.keys() == {many}
 
 
-def test_a_crowd_of_the_hopeless_holds_up_who_can_make_it_for_a_few_steps_only() -> None:
-    """As many steps as it takes to refuse all but those that a plan passes over."""
-    found = scene(rows=2, patience_s=1e6)
-    found.step(request(9000))
+@pytest.mark.parametrize("patience_s", [1e6, 10.0])
+def test_a_crowd_of_the_hopeless_holds_up_nobody(patience_s: float) -> None:
+    """On an idle engine neither, where a plan that lets nobody in leaves the device idle."""
+    found = scene(rows=2, patience_s=patience_s)
     found.now_s = 1000.0
-    found.submit(*(request(id, 1.0 + id) for id in range(MAX_PASSED + 3 * MAX_REFUSED)))
-    ran = [found.step(request(9001, 1e6)), found.step(), found.step()]
-    assert ran == [[9000], [9000], [9000, 9001]]
+    found.submit(*(request(id, 1.0 + id) for id in range(5 * MAX_REFUSED)))
+    found.submit(request(8999), request(9000, 1e6))
+    assert found.step() == [8999, 9000]
+    assert len(found.plan.refuse) == MAX_REFUSED
 
 
 def test_a_crowd_of_the_hopeless_does_not_keep_out_the_swapped() -> None:
@@ -195,7 +196,7 @@ def test_a_crowd_of_the_hopeless_does_not_keep_out_the_swapped() -> None:
         found.step()
     found.core.end(0, Finish.CANCELLED, found.now_s)
     found.now_s = 1000.0
-    many = MAX_PASSED + 3 * MAX_REFUSED
+    many = 3 * MAX_REFUSED
     assert found.step(*(request(2 + id, 1.0 + id) for id in range(many))) == [1]
     assert len(found.plan.refuse) == MAX_REFUSED
 

@@ -50,12 +50,12 @@ async def nothing_is_left(wire: Wire) -> None:
 
 
 async def test_a_client_process_that_is_killed_with_all_its_calls_leaves_nothing() -> None:
-    slow = toy_build(PAGES, step_s=0.01)
+    slow = toy_build(PAGES, step_s=0.04)
     async with serving(slow, engine={"max_rows": 24}) as wire:
         target = f"127.0.0.1:{wire.service.listeners.port}"
         client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, target)
         try:
-            await wire.until(lambda: len(wire.service.streams) == STREAMS + UNARY, 20)
+            await wire.until(lambda: len(wire.service.streams) == STREAMS + UNARY)
             await wire.until(lambda: wire.gauge("requests", state="waiting") > 0)
             assert wire.gauge("requests", state="running") > 0
         finally:

@@ -287,6 +287,7 @@ async def test_the_model_is_described() -> None:
     async with serving() as wire:
         found = await wire.stub.GetModelInfo(pb.GetModelInfoRequest())
         assert (found.model, found.vocab_size, found.kv_pages) == ("toy", 257, 4095)
+        assert found.temperature == 1.0
         assert found.attention_reason
         assert wire.gauge("kv_pages", state="free") == 4095
 

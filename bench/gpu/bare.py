@@ -2,6 +2,7 @@
 with three query heads to a key head, and the short plan of a graph, which copies no page
 tables. What they would save decides whether they are worth having."""
 
+import os
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 from flashinfer.decode import fast_decode_plan
 from torch import Tensor
 
-from bench.gpu.findings import Findings
+from bench.gpu.findings import Findings, Skipped
 from bench.gpu.place import Place
 from bench.gpu.steps import RowShape, pages_for, random_tables, step_meta
 from bench.gpu.timing import device_s, host_s
@@ -23,6 +24,8 @@ ROUNDS = 50
 
 
 def check(place: Place, findings: Findings) -> None:
+    if place.on_gpu and os.environ.get("FLASHINFER_DISABLE_JIT"):
+        raise Skipped("FLASHINFER_DISABLE_JIT forbids to build decode on CUDA cores")
     spec = place.spec(*HEADS, num_layers=1)
     shapes = [RowShape(CONTEXT)] * ROWS
     num_pages = pages_for(shapes, spec.page_size) + 1

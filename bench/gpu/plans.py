@@ -15,7 +15,8 @@ PLANS = 100
 ROWS = 64
 LAYERS = 2
 HOLD_S = 0.2
-"""Longer than the host needs for all plans of a row."""
+"""The device is held so long before the first step. A plan waits for the one before it, so
+only the first few find it held; the others come as fast as the host makes them."""
 
 
 def check(place: Place, findings: Findings) -> None:

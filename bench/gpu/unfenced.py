@@ -1,15 +1,15 @@
 """What plans in a row come to without the fence between them: told, never judged, since this
 is not what is served. Only where it harms does the row of `plans` prove that the fence helps.
 
-In a process of its own, which a fault of the device may end. Steps are of as many decode rows,
-so that a block which gets another step's plan still finds the row that it names.
+In a process of its own, which a fault of the device may end, or a kernel that never does. Steps
+are of as many decode rows, so that a block which gets another step's plan still finds the row
+that it names.
 """
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from unittest.mock import patch
 
 import torch
@@ -19,17 +19,35 @@ from bench.gpu.place import Place
 from bench.gpu.plans import PLANS, ROWS, Row, decode_rows
 from memory.attention.flashinfer_device import Past, device_for
 
+WAIT_S = 60.0
+
 
 def check(place: Place, findings: Findings) -> None:
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        try:
-            found = process.submit(wrong_outputs, place).result()
-        except BrokenProcessPool as error:
-            found = str(error)
+    found = _of_a_process(place)
     if isinstance(found, str):
         findings.note(f"without a fence: {found}")
     else:
         findings.figure(f"wrong without a fence, of {PLANS} outputs", found)
+
+
+def _of_a_process(place: Place) -> int | str:
+    """What `wrong_outputs` says in one of its own, or how that ended instead."""
+    spawn = get_context("spawn")
+    ear, mouth = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_say, args=(place, mouth), daemon=True)
+    process.start()
+    mouth.close()
+    try:
+        found: int | str = ear.recv() if ear.poll(WAIT_S) else f"no end within {WAIT_S:.0f} s"
+    except EOFError:
+        found = "the process died"
+    process.kill()
+    process.join()
+    return found
+
+
+def _say(place: Place, mouth: Connection) -> None:
+    mouth.send(wrong_outputs(place))
 
 
 def wrong_outputs(place: Place) -> int | str:

@@ -339,7 +339,7 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetModelInfoResponse(_message.Message):
-    __slots__ = ("model", "family", "dtype", "vocab_size", "context_tokens", "eos_token_ids", "has_chat_template", "attention", "attention_reason", "batch_invariant", "scheduler", "kv_pages", "page_size", "max_message_bytes", "server_version")
+    __slots__ = ("model", "family", "dtype", "vocab_size", "context_tokens", "eos_token_ids", "has_chat_template", "attention", "attention_reason", "batch_invariant", "scheduler", "kv_pages", "page_size", "max_message_bytes", "server_version", "temperature")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +355,7 @@ class GetModelInfoResponse(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     model: str
     family: str
     dtype: str
@@ -370,4 +371,5 @@ class GetModelInfoResponse(_message.Message):
     page_size: int
     max_message_bytes: int
     server_version: str
-    def __init__(self, model: _Optional[str] = ..., family: _Optional[str] = ..., dtype: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_tokens: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., has_chat_template: _Optional[bool] = ..., attention: _Optional[str] = ..., attention_reason: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., scheduler: _Optional[str] = ..., kv_pages: _Optional[int] = ..., page_size: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., server_version: _Optional[str] = ...) -> None: ...
+    temperature: float
+    def __init__(self, model: _Optional[str] = ..., family: _Optional[str] = ..., dtype: _Optional[str] = ..., vocab_size: _Optional[int] = ..., context_tokens: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., has_chat_template: _Optional[bool] = ..., attention: _Optional[str] = ..., attention_reason: _Optional[str] = ..., batch_invariant: _Optional[bool] = ..., scheduler: _Optional[str] = ..., kv_pages: _Optional[int] = ..., page_size: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., server_version: _Optional[str] = ..., temperature: _Optional[float] = ...) -> None: ...
