@@ -39,6 +39,8 @@ def open_channel(target: str) -> grpc.Channel:
     calls 127.0.0.1 is another machine: there it is not asked."""
     limits = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
     options = [(name, MESSAGE_BYTES) for name in limits]
+    # A call that a server which shuts down did not take is retried without end, else.
+    options.append(("grpc.enable_retries", 0))
     if target.rpartition(":")[0] in THIS_MACHINE:
         options.append(("grpc.enable_http_proxy", 0))
     return grpc.insecure_channel(target, options=options)

@@ -2,14 +2,16 @@
 correctness half over emulated kernels."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -318,6 +320,31 @@ def faults_of_draws(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., object]
     return "; ".join(findings.faults)
 
 
+@dataclass
+class Process:
+    """Stands for one of its own; what it runs is over when it has started, or never is."""
+
+    target: Callable[..., None]
+    args: tuple[Any, ...]
+    daemon: bool
+    does: str
+    killed: bool = False
+    own_end: int | None = None
+
+    def start(self) -> None:
+        if self.does == "ends":
+            self.target(*self.args)
+        elif self.does == "hangs":
+            self.own_end = os.dup(self.args[-1].fileno())
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def join(self) -> None:
+        if self.own_end is not None:
+            os.close(self.own_end)
+
+
 def test_draws_of_another_token_and_draws_that_follow_their_company_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -332,17 +359,32 @@ def test_draws_of_another_token_and_draws_that_follow_their_company_are_noticed(
     assert "rows change with their company" in faults_of_draws(monkeypatch, crowded)
 
 
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("ends", "plan() over a pinned buffer that is still copied from"),
+        ("hangs", "no end within 0 s"),
+        ("dies", "the process died"),
+    ],
+)
 def test_plans_without_a_fence_are_told_and_not_judged(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, does: str, told: str
 ) -> None:
     monkeypatch.setattr(unfenced, "PLANS", 3)
-    monkeypatch.setattr(unfenced, "ProcessPoolExecutor", lambda n, kind: ThreadPoolExecutor(n))
+    monkeypatch.setattr(unfenced, "WAIT_S", 0.1)
+    processes: list[Process] = []
+
+    def process(**how: Any) -> Process:
+        processes.append(Process(does=does, **how))
+        return processes[-1]
+
+    monkeypatch.setattr(unfenced, "SPAWN", SimpleNamespace(Pipe=Pipe, Process=process))
     findings = Findings()
     with cpu_place(quick=True, model=None) as place:
         unfenced.check(place, findings)
-    why = "without a fence: plan() over a pinned buffer that is still copied from"
-    assert findings.notes == [why]
+    assert findings.notes == [f"without a fence: {told}"]
     assert not findings.faults
+    assert processes[0].killed
 
 
 def test_copies_that_begin_late_are_held_up_on_their_own_stream() -> None:

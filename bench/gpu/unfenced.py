@@ -19,6 +19,7 @@ from bench.gpu.place import Place
 from bench.gpu.plans import PLANS, ROWS, Row, decode_rows
 from memory.attention.flashinfer_device import Past, device_for
 
+SPAWN = get_context("spawn")
 WAIT_S = 60.0
 
 
@@ -32,9 +33,8 @@ def check(place: Place, findings: Findings) -> None:
 
 def _of_a_process(place: Place) -> int | str:
     """What `wrong_outputs` says in one of its own, or how that ended instead."""
-    spawn = get_context("spawn")
-    ear, mouth = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_say, args=(place, mouth), daemon=True)
+    ear, mouth = SPAWN.Pipe(duplex=False)
+    process = SPAWN.Process(target=_say, args=(place, mouth), daemon=True)
     process.start()
     mouth.close()
     try:
