@@ -10,7 +10,6 @@ from schedulers.interface import (
     Plan,
     Refusal,
     RequestId,
-    RequestView,
     Snapshot,
 )
 
@@ -25,19 +24,21 @@ def violations(snap: Snapshot, plan: Plan) -> list[str]:
 def _wrong_rows(snap: Snapshot, plan: Plan) -> Iterator[str]:
     running = snap.running
     for request, tokens in plan.tokens.items():
-        view = running.get(request) or _beside(snap, request)
-        if view is None:
+        view = running.get(request)
+        pending = view.known - view.computed if view else _pending_beside(snap, request)
+        if pending is None:
             yield f"tokens for {request}, which neither waits, runs nor is swapped"
         elif type(tokens) is not int:
             yield f"{tokens!r} tokens for {request}, which is no int"
-        elif not 1 <= tokens <= snap.pending(view):
-            yield f"{tokens} tokens for {request}, which has {snap.pending(view)} pending"
+        elif not 1 <= tokens <= pending:
+            yield f"{tokens} tokens for {request}, which has {pending} pending"
 
 
-def _beside(snap: Snapshot, request: object) -> RequestView | None:
-    """The request if it waits or is swapped."""
+def _pending_beside(snap: Snapshot, request: object) -> int | None:
+    """Of a request that waits or is swapped."""
     id = cast(RequestId, request)  # whatever it is, asking does no harm
-    return snap.waiting.get(id) or snap.swapped.get(id)
+    view = snap.waiting.get(id) or snap.swapped.get(id)
+    return snap.pending(view) if view else None
 
 
 def _wrong_evictions(snap: Snapshot, plan: Plan) -> Iterator[str]:
