@@ -1,7 +1,10 @@
-"""The default model under strategies that pause: to the bit what each request says alone."""
+"""The default model under strategies that pause: to the bit what each request says alone, in
+each dtype."""
 
 from functools import cache
 from itertools import cycle
+
+import pytest
 
 from models.batch import Sampling, StepBatch, TokenLogprob
 from schedulers.fcfs import FCFS, FCFSOptions
@@ -22,6 +25,7 @@ from tests.erratic import Erratic, ErraticOptions
 from tests.strategies import EVERY, strategy
 from tests.test_default_model import prompts, runner
 
+DTYPES = ("fp32", "bf16")
 TOKENS = 12
 PAGE_SIZE = 16
 WHICH = (3, 5, 8, 12, 15)  # prompts of 6 to 30 tokens
@@ -63,10 +67,12 @@ def make_engine(pages: int, host: int, scheduler: Scheduler, prefix_cache: bool 
     return core
 
 
-def said(core: Core, variants: tuple[str, ...] = ()) -> tuple[dict[int, Said], list[Receipt]]:
+def said(
+    core: Core, dtype: str, variants: tuple[str, ...] = ()
+) -> tuple[dict[int, Said], list[Receipt]]:
     """What everybody says to the end, and what was done to them; each of `variants` plans
     three steps, then the next does."""
-    model, turns = runner().runner, cycle(variants)
+    model, turns = runner(dtype).runner, cycle(variants)
     found: dict[int, Said] = {id: [] for id in core.requests}
     receipts: list[Receipt] = []
     for number in range(400):
@@ -86,43 +92,52 @@ def said(core: Core, variants: tuple[str, ...] = ()) -> tuple[dict[int, Said], l
 
 
 @cache
-def alone(i: int) -> Said:
+def alone(i: int, dtype: str) -> Said:
     core = make_engine(pages=10, host=0, scheduler=FCFS(FCFSOptions()))
     core.submit(wanted(i))
-    return said(core)[0][i]
+    return said(core, dtype)[0][i]
 
 
-def assert_as_alone(found: dict[int, Said]) -> None:
+def assert_as_alone(found: dict[int, Said], dtype: str) -> None:
     """To the bit, or, where products depend on the batch, in tokens."""
     for i, numbers in found.items():
-        if runner().batch_invariant:
-            assert numbers == alone(i), f"request {i}"
-        assert [n.token for n in numbers] == [n.token for n in alone(i)], f"request {i}"
+        if runner(dtype).batch_invariant:
+            assert numbers == alone(i, dtype), f"request {i}"
+        assert [n.token for n in numbers] == [n.token for n in alone(i, dtype)], f"request {i}"
 
 
-def test_paused_at_random_steps_in_both_ways_a_request_says_what_it_says_alone() -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_paused_at_random_steps_in_both_ways_a_request_says_what_it_says_alone(
+    dtype: str,
+) -> None:
     erratic = Erratic(ErraticOptions(seed=3, evicts=0.1))
     core = make_engine(pages=8, host=6, scheduler=erratic)
     for i in WHICH:
         core.submit(wanted(i))
-    found, receipts = said(core)
-    assert_as_alone(found)
+    found, receipts = said(core, dtype)
+    assert_as_alone(found, dtype)
     assert sum(receipt.recomputed_tokens for receipt in receipts) > 0
     assert sum(receipt.swapped_pages for receipt in receipts) > 0
 
 
-def test_with_a_quarter_of_the_pages_every_strategy_in_turn_changes_no_answer() -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_with_a_quarter_of_the_pages_every_strategy_in_turn_changes_no_answer(
+    dtype: str,
+) -> None:
     load = sum(-(-(len(prompts()[i]) + TOKENS - 1) // PAGE_SIZE) for i in WHICH)
     core = make_engine(pages=load // 4, host=6, scheduler=FCFS(FCFSOptions()))
     for i in WHICH:
         core.submit(wanted(i))
-    found, receipts = said(core, tuple(EVERY))
-    assert_as_alone(found)
+    found, receipts = said(core, dtype, tuple(EVERY))
+    assert_as_alone(found, dtype)
     assert sum(receipt.preemptions for receipt in receipts) > 0
     assert sum(receipt.swapped_pages for receipt in receipts) > 0
 
 
-def test_swapped_out_and_into_pages_of_other_numbers_the_logits_are_the_same_bits() -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_swapped_out_and_into_pages_of_other_numbers_the_logits_are_the_same_bits(
+    dtype: str,
+) -> None:
     """`a` gives its pages to `b`, returns beside it, goes again, and returns into the pages
     that `b` is copied from in that very step. Without a prefix cache all of it is copied."""
     a, b = RequestId(5), RequestId(3)
@@ -137,11 +152,11 @@ def test_swapped_out_and_into_pages_of_other_numbers_the_logits_are_the_same_bit
     core = make_engine(6, host=6, scheduler=Scripted(FCFSOptions()), prefix_cache=False)
     core.submit(wanted(a))
     core.submit(wanted(b))
-    steps = [step_once(core, runner().runner) for _ in range(6)]
+    steps = [step_once(core, runner(dtype).runner) for _ in range(6)]
     assert pages_of(steps[1], a).isdisjoint(pages_of(steps[3], a))
     assert pages_of(steps[4], b) & pages_of(steps[5], a)
-    found, receipts = said(core)
-    assert_as_alone(found)
+    found, receipts = said(core, dtype)
+    assert_as_alone(found, dtype)
     assert [receipt.swapped_pages > 0 for receipt in receipts] == [True, True]
 
 
