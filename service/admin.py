@@ -2,7 +2,7 @@
 scheduler."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 import grpc.aio
@@ -92,13 +92,13 @@ class AdminServicer(pb_grpc.AdminServiceServicer):
         context: grpc.aio.ServicerContext[
             pb.StreamStatisticsRequest, pb.StreamStatisticsResponse
         ],
-    ) -> None:
+    ) -> AsyncIterator[pb.StreamStatisticsResponse]:
         """Now, and every interval until the server drains."""
         async with statuses(context):
             interval_s = interval_of(request)
             while True:
                 self._check_up()
-                await context.write(statistics(self._statistics))
+                yield statistics(self._statistics)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._draining.wait(), interval_s)
                 if self._draining.is_set():

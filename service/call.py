@@ -59,7 +59,8 @@ class Times:
 
 
 class Call:
-    """`next` until it says None or raises; `close`, always.
+    """`next` until it says None, then `error` has what ended it, if anything did; `close`,
+    always.
 
     The word on stop strings is this side's: once one matched, the answer is complete,
     whatever the engine says later; only its receipt is still waited for.
@@ -85,6 +86,7 @@ class Call:
         self.last_token: int | None = None
         self._paused = False
         self.error: ServiceError | None = None
+        self.closed = False
         self._detail = ""
         self._stream = stream
         self._streams = streams
@@ -133,35 +135,32 @@ class Call:
         return until_s is not None and (self.times.end_s or 0.0) > until_s - CLOCKS_DIFFER_S
 
     async def next(self) -> Part | None:
-        """What is new, or None when the answer is complete. Raises what ended it else."""
+        """What is new, or None once it is over: the answer is complete, or `error` says why
+        it is not."""
         while self.finish is None:
-            if part := self._take(await self._news()):
+            try:
+                news = await self._stream.take()
+            except ServiceError as error:
+                self.error = error
+                break
+            if part := self._take(news):
                 return part
         if self.stop_string is not None:
             await self._settle()
         self._end()
-        if self.finish not in COMPLETE:
+        if self.finish is not None and self.finish not in COMPLETE:
             self.error = self._failure(self.finish)
-            raise self.error
         return None
 
     def close(self) -> None:
         """The one clean-up for finish, error, cancellation and crash."""
+        self.closed = True
         self._end()
         self._streams.cancel(self._stream, Finish.CANCELLED)
 
-    async def _news(self) -> RequestEvent:
-        try:
-            news = await self._stream.take()
-        except ServiceError as error:
-            self.error = error
-            self._end()
-            raise
+    def _take(self, news: RequestEvent) -> Part:
         self.receipt = news.receipt or self.receipt
         self.admitted = self.admitted or news.admitted
-        return news
-
-    def _take(self, news: RequestEvent) -> Part:
         if news.tokens:
             self.times.last_token_s = self._clock()
             self.times.first_token_s = self.times.first_token_s or self.times.last_token_s

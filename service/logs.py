@@ -9,8 +9,17 @@ from structlog.typing import Processor
 from service.settings import Log
 
 
+class NotOfCallersThatLeft(logging.Filter):
+    """gRPC logs an error with its traceback when a caller leaves while a message to it waits.
+    The request's own log line says that it left."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("ExecuteBatchError raised in core")
+
+
 def configure_logs(log: Log) -> None:
     """Set up structlog for this process."""
+    logging.getLogger("grpc._cython.cygrpc").addFilter(NotOfCallersThatLeft())
     console = log.format == "console" or (log.format == "auto" and sys.stderr.isatty())
     tail: list[Processor] = (
         # Not rich's tracebacks: they show local variables, prompts and answers among them.

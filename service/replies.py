@@ -22,8 +22,28 @@ REASONS = {
 }
 
 
-def stream_message(part: Part, answering: Answering) -> pb.GenerateStreamResponse:
-    """One delta."""
+class Messages:
+    """The messages of a stream, one after the other: deltas as they come, then the summary.
+    None comes after the last; an answer that failed before its first message has none."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._begun = False
+        self._over = False
+
+    async def next(self) -> pb.GenerateStreamResponse | None:
+        if self._over:
+            return None
+        if (part := await self._call.next()) is not None:
+            self._begun = True
+            return _delta(part, self._call.answering)
+        self._over = True
+        if self._call.error is not None and not self._begun:
+            return None
+        return pb.GenerateStreamResponse(summary=summary(self._call))
+
+
+def _delta(part: Part, answering: Answering) -> pb.GenerateStreamResponse:
     return pb.GenerateStreamResponse(
         text=part.text if answering.text else "",
         token_ids=part.tokens if answering.token_ids else (),

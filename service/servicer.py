@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import grpc.aio
 
@@ -14,10 +15,10 @@ from service.field_rules import TENANT_HEADER, check_chat, check_ids
 from service.fields import Fields
 from service.reception import Reception, chat_tokens
 from service.records import Records
-from service.replies import model_info, stream_message, summary, whole_answer
+from service.replies import Messages, model_info, whole_answer
 from service.requests import skips_special_tokens, tenant_of
 from service.statuses import as_ours, statuses
-from service.writing import Streaming, Writer
+from service.writing import Delivery, Streaming
 
 Unary = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
 
@@ -41,24 +42,28 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
             whole = Part()
             while (part := await call.next()) is not None:
                 whole.add(part)
+            if call.error is not None:
+                raise call.error
             return whole_answer(whole, call)
         raise AssertionError("a status was set above")
 
     async def GenerateStream(  # noqa: N802
         self, request: pb.GenerateRequest, context: Streaming
-    ) -> None:
+    ) -> AsyncIterator[pb.GenerateStreamResponse]:
         """Deltas as they come, then the summary. After an error that follows messages the
         summary comes too, and then the status."""
         async with statuses(context), self._call(request, context) as call:
-            writer = Writer(context, call.submit.limits.expire_by_s)
-            try:
-                while (part := await call.next()) is not None:
-                    await writer.write(stream_message(part, call.answering))
-            except ServiceError:
-                if writer.begun and not writer.stuck:
-                    await writer.write(pb.GenerateStreamResponse(summary=summary(call)))
-                raise
-            await writer.write(pb.GenerateStreamResponse(summary=summary(call)))
+            expire_by_s = call.submit.limits.expire_by_s
+            delivery = Delivery(context, expire_by_s, partial(self._end, call))
+            messages = Messages(call)
+            while (message := await messages.next()) is not None:
+                await delivery.begin()
+                with delivery:
+                    yield message
+                if delivery.stuck:
+                    return
+            if call.error is not None:
+                raise call.error
 
     async def Tokenize(  # noqa: N802
         self,
@@ -135,9 +140,15 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         try:
             yield call
         except Exception as error:
-            call.error = as_ours(error)
+            self._end(call, as_ours(error))
             raise
         finally:
+            self._end(call)
+
+    def _end(self, call: Call, error: ServiceError | None = None) -> None:
+        """The one clean-up of a request that was taken. Again is a no-op."""
+        if not call.closed:
+            call.error = error or call.error
             call.close()
             self._records.ended(call)
 

@@ -5,11 +5,9 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 import pytest
-from structlog.testing import capture_logs
 
 from models.batch import StepBatch
 from models.toy import ToyTokenizer
@@ -18,7 +16,6 @@ from service.messages import RequestEvent
 from service.streams import Streams
 from tests.cores import make_submit
 from tests.wire import (
-    Wire,
     ask,
     collect,
     first_message,
@@ -153,45 +150,6 @@ async def test_a_deadline_that_passes_while_a_prompt_is_tokenised_is_one() -> No
         await wire.until(lambda: wire.service.admission.requests == 1)
         left.cancel()
         await wire.until(lambda: wire.gauge("requests_refused_total", code="CANCELLED") == 1)
-
-
-# Without these gRPC on the client's side takes in megabytes that nobody reads.
-SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
-
-
-async def unread(wire: Wire) -> Any:
-    """A stream whose first message, the first token in it, is more than gRPC's buffers hold,
-    and whose client does not read it."""
-    tells = pb.Output(prompt_logprobs=20)
-    call = wire.stub.GenerateStream(ask("x" * 4000, max_tokens=8000, output=tells))
-    await wire.until(lambda: wire.gauge("output_tokens_total") > 20)
-    return call
-
-
-async def test_a_client_that_leaves_without_having_read_is_one_that_leaves() -> None:
-    whole = {"max_step_tokens": 4000}
-    async with serving(toy_build(step_s=0.0), options=SMALL_WINDOW, engine=whole) as wire:
-        call = await unread(wire)
-        with capture_logs() as logs:
-            call.cancel()
-            await wire.settled()
-            await wire.until(lambda: len(wire.service.streams) == 0)
-        assert wire.gauge("requests_finished_total", finish="cancelled") == 1
-        assert not [line for line in logs if line["log_level"] == "error"]
-
-
-async def test_a_client_that_does_not_read_is_let_go_when_its_time_is_over() -> None:
-    groups = {"server": {"request_timeout_s": 1.5}, "engine": {"max_step_tokens": 4000}}
-    async with serving(toy_build(step_s=0.0), options=SMALL_WINDOW, **groups) as wire:
-        call = await unread(wire)
-        await wire.until(lambda: len(wire.service.streams) == 0, 5)
-        assert wire.gauge("requests_finished_total", finish="expired") == 1
-        messages: list[pb.GenerateStreamResponse] = []
-        error = await asyncio.wait_for(status_of(collect(call, messages)), 5)
-        assert error.code() is Code.DEADLINE_EXCEEDED
-        assert "read" in (error.details() or "")
-        assert not any(message.HasField("summary") for message in messages)
-        await wire.settled()
 
 
 async def test_the_servers_time_limit_ends_a_stream_with_what_it_cost() -> None:

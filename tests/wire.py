@@ -224,3 +224,17 @@ async def health_of(wire: Wire, name: str = "") -> int:
 
 async def first_message(call: Any) -> pb.GenerateStreamResponse:
     return await anext(call.__aiter__())
+
+
+# Without these gRPC on the client's side takes in megabytes that nobody reads.
+SMALL_WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_535)]
+
+
+async def unread(wire: Wire) -> Any:
+    """A stream whose first message, the first token in it, is more than gRPC's buffers hold,
+    and whose client does not read it."""
+    tells = pb.Output(prompt_logprobs=20)
+    before = wire.gauge("output_tokens_total")
+    call = wire.stub.GenerateStream(ask("x" * 4000, max_tokens=8000, output=tells))
+    await wire.until(lambda: wire.gauge("output_tokens_total") > before + 20)
+    return call
