@@ -1,5 +1,6 @@
 """Streamed text: joined it is the whole text, nothing comes twice, nothing past a stop."""
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -216,11 +217,43 @@ def test_an_empty_stop_string_is_an_error():
         StopMatcher(["a", ""])
 
 
-def test_a_long_stop_list_is_worked_through_once_a_character():
-    stops = ["a" * n + "b" for n in range(1, 400)]
+STOP_BYTES, STOP_COUNT = 1024, 16  # as many and as long as a request may have
+
+
+def test_stops_that_almost_match_all_the_time_hold_back_what_they_must():
+    stops = ["a" * (STOP_BYTES - n) + "b" for n in range(1, STOP_COUNT + 1)]
     matcher = StopMatcher(stops)
-    assert sum(len(matcher.feed("a")) for _ in range(20_000)) == 20_000 - 399
-    assert (matcher.feed("b"), matcher.matched) == ("", stops[-1])
+    assert sum(len(matcher.feed("a")) for _ in range(5000)) == 5000 - (STOP_BYTES - 1)
+    assert (matcher.feed("ab"), matcher.matched) == ("a", stops[0])
+
+
+def test_a_place_that_failed_is_not_tried_again():
+    """So the work is bounded by the text, however much of it is held back."""
+    matcher = StopMatcher(["ab" * 500])
+    tried = 0
+
+    class Counted(str):
+        def find(self, *args):
+            nonlocal tried
+            tried += 1
+            return super().find(*args)
+
+    for number in range(3000):
+        matcher._held = Counted(matcher._held)
+        matcher.feed(("a", "b", "a", "c")[number % 4])
+    assert tried < 2 * 3000
+
+
+def test_stop_strings_that_wait_take_the_memory_of_their_text():
+    stops = [chr(65 + n) * (STOP_BYTES - 1) + "é" for n in range(STOP_COUNT)]
+    tracemalloc.start()
+    try:
+        waiting = [StopMatcher(stops) for _ in range(400)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert waiting
+    assert taken < 400 * STOP_COUNT * 150  # it was 4.4 MB each
 
 
 def test_an_emoji_over_four_tokens_comes_once_and_with_its_ids():
