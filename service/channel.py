@@ -28,6 +28,7 @@ from service.messages import (
     Failed,
     Inspect,
     Inspected,
+    Ping,
     Ready,
     RequestEvent,
     SchedulerSet,
@@ -48,7 +49,7 @@ _decode_event = msgspec.msgpack.Decoder(Event).decode
 _ACK = _encode(Ack())
 
 
-Told = Submit | End | Stop | SetScheduler | Inspect
+Told = Submit | End | Stop | SetScheduler | Inspect | Ping
 """What the front end says to an engine, but for acknowledgements."""
 
 Socket = zmq.Socket[bytes]

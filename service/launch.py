@@ -14,7 +14,16 @@ import structlog
 
 from service.channel import Context, FrontSocket, Told
 from service.engine_process import EngineSpec, process_main, run_engine
-from service.messages import Event, Failed, Inspected, Ready, SchedulerSet, StepEvents, Stop
+from service.messages import (
+    Event,
+    Failed,
+    Inspected,
+    Ping,
+    Ready,
+    SchedulerSet,
+    StepEvents,
+    Stop,
+)
 from service.stalls import StallWatch
 
 KILL_S = 5.0
@@ -111,8 +120,7 @@ class Engine:
 
     `ended` resolves with why, for whichever cause comes first: the body is gone, the engine
     said that it failed, or somebody condemned it. From then on nothing is heard of it.
-    `progress` differs whenever it did something. `suspect` is the strategy that is at work,
-    or was when it died.
+    `suspect` is the strategy that is at work, or was when it died.
     """
 
     def __init__(
@@ -120,7 +128,7 @@ class Engine:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = loop.create_future()
-        self.progress = 0
+        self._stepped = self._spoke = False
         self._ready: asyncio.Future[Ready] = loop.create_future()
         self._exited = asyncio.Event()
         self._on_news = on_news
@@ -139,7 +147,7 @@ class Engine:
         watch = StallWatch(making_s)
         while not (self._ready.done() or self.ended.done()):
             await asyncio.wait(waits, timeout=watch.look_s, return_when=asyncio.FIRST_COMPLETED)
-            if watch.look(self.suspect.value, self.progress):
+            if watch.look(moved=not self.suspect.value):
                 self.condemn(f"scheduler {self._scheduler!r} was not made in {making_s:g} s")
         if self.ended.done():
             raise StartupError(self.ended.result())
@@ -150,6 +158,18 @@ class Engine:
         if self.ended.done():
             raise ConnectionError(self.ended.result())
         self._channel.send(command)
+
+    def ping(self) -> None:
+        """Let it say that it is there. One that is gone is noticed elsewhere."""
+        with suppress(ConnectionError):
+            self.send(Ping())
+
+    def moved(self, has_work: bool) -> bool:
+        """Whether it did something since this was last asked: a step while it has work, else
+        any word. A loop that answers and computes nothing for those who wait is stuck."""
+        moved = self._stepped or (self._spoke and not has_work)
+        self._stepped = self._spoke = False
+        return moved
 
     def condemn(self, why: str) -> None:
         """Count it as ended, whatever it still does."""
@@ -186,8 +206,9 @@ class Engine:
             case Failed():
                 self.condemn(event.message)
             case _:
-                if isinstance(event, StepEvents):
-                    self.progress += bool(event.events or event.stats.steps)
+                self._spoke = True
+                if isinstance(event, StepEvents) and (event.events or event.stats.steps):
+                    self._stepped = True
                 self._on_news(event)
 
     def _gone(self, why: str) -> None:

@@ -9,7 +9,7 @@ from service.core import Core
 from service.exchange import exchange
 from service.flights import EngineBroken, Flights
 from service.inspection import inspect
-from service.messages import End, Inspect, SetScheduler, StepStats, Stop, Submit
+from service.messages import End, Inspect, Ping, SetScheduler, StepStats, Stop, Submit
 from service.outbox import merge_stats
 from service.suspect import Suspect
 
@@ -75,6 +75,8 @@ class DecodeLoop:
                 self._exchange(command)
             case Inspect():
                 self._channel.answer(inspect(self._core, command, self._clock()))
+            case Ping():
+                pass  # a command alone is answered by a report
 
     def _exchange(self, command: SetScheduler) -> None:
         answer = exchange(self._core.planner, command, self._clock)

@@ -83,7 +83,12 @@ class Inspect(msgspec.Struct, frozen=True, tag=True, array_like=True):
     requests: bool = True
 
 
-Command = Submit | End | Ack | Stop | SetScheduler | Inspect
+class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Answered by a `StepEvents` between two steps, so that an engine without work shows that
+    its decode loop runs."""
+
+
+Command = Submit | End | Ack | Stop | SetScheduler | Inspect | Ping
 
 
 class Pause(msgspec.Struct, frozen=True, array_like=True):

@@ -206,13 +206,18 @@ class Supervisor:
             await self._restart(why, served_s)
 
     async def _end_of(self, engine: Engine) -> str:
-        """Wait for the engine's end, and bring it about when it hangs."""
+        """Wait for the engine's end, and bring it about when it hangs. One without work is
+        asked at each look, so that no caller has to find out."""
         timeout_s = self._settings.engine.stall_timeout_s
         watch = StallWatch(timeout_s)
         while not engine.ended.done():
             await asyncio.wait({engine.ended}, timeout=watch.look_s)
-            if watch.look(bool(self._pending) or self._chosen.is_asked, engine.progress):
-                engine.condemn(f"the engine made no step for {timeout_s:g} s")
+            has_work = bool(self._pending) or self._chosen.is_asked
+            if watch.look(engine.moved(has_work)):
+                did = "made no step" if has_work else "did not answer"
+                engine.condemn(f"the engine {did} for {timeout_s:g} s")
+            elif not has_work:
+                engine.ping()
         return engine.ended.result()
 
     async def _restart(self, why: str, served_s: float) -> None:

@@ -26,7 +26,7 @@ from service.messages import (
 )
 from service.restarts import RestartLimits, Restarts
 from service.settings import Engine, Model, SchedulerChoice, Settings
-from service.stalls import LOOKS, StallWatch
+from service.stalls import StallWatch
 from service.supervisor import EngineDown, EngineLost, StartupError, Supervisor
 from tests import engine_builds as builds
 from tests.cores import make_submit, solo
@@ -194,18 +194,45 @@ async def test_a_killed_engine_is_noticed_within_a_second_and_comes_back() -> No
 async def test_a_frozen_step_is_a_stall_that_ends_in_a_restart() -> None:
     front = Front()
     async with supervised(front, stall_timeout_s=0.4) as (supervisor, _):
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.8)
         assert front.down == [], "an idle engine does not stall"
         supervisor.send(request(1, max_tokens=MANY))
         await until(lambda: front.tokens.get(1))
         sent_s = time.monotonic()
         supervisor.send(request(2, first=builds.SLEEP))
         await until(lambda: front.down)
-        assert 0.4 <= front.down[0][0] - sent_s < 1.4
+        assert 0.3 <= front.down[0][0] - sent_s < 1.4
         assert "no step for 0.4 s" in front.down[0][1]
         await until(lambda: len(front.ready) == 2)
         await serves(supervisor, front, 3)
         assert (await planner(supervisor, front, 1))[1] == "", "the strategy is blamed"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_stopped_engine_is_noticed_with_and_without_work(busy: bool) -> None:
+    front = Front()
+    async with supervised(front, stall_timeout_s=0.8) as (supervisor, _):
+        if busy:
+            supervisor.send(request(1, max_tokens=MANY))
+            await until(lambda: front.tokens.get(1))
+        stopped_s = time.monotonic()
+        os.kill(engine_pid(), signal.SIGSTOP)
+        await until(lambda: front.down)
+        assert 0.6 <= front.down[0][0] - stopped_s < 1.8
+        assert ("no step" if busy else "did not answer") in front.down[0][1]
+        await until(lambda: len(front.ready) == 2)
+        await serves(supervisor, front, 3)
+
+
+async def test_an_engine_that_was_stopped_for_less_than_the_time_out_goes_on() -> None:
+    front = Front()
+    async with supervised(front, stall_timeout_s=2.0) as (supervisor, _):
+        supervisor.send(request(1))
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            os.kill(engine_pid(), number)
+            await asyncio.sleep(0.7)
+        await serves(supervisor, front, 2)
+        assert (front.down, len(front.ready)) == ([], 1)
 
 
 def trouble(id: int) -> Submit:
@@ -440,13 +467,41 @@ def test_old_deaths_are_forgotten() -> None:
     assert restarts.died(97.0, 0.0) is None
 
 
-def test_a_stall_takes_quiet_looks_in_a_row_with_work_pending() -> None:
-    watch = StallWatch(timeout_s=8.0)
-    assert watch.look_s == 8.0 / LOOKS
-    assert not any(watch.look(pending=False, progress=0) for _ in range(50))
-    assert [watch.look(True, 0) for _ in range(LOOKS + 1)] == [False] * LOOKS + [True]
-    watch = StallWatch(timeout_s=8.0)
-    assert not any(watch.look(True, n // LOOKS) for n in range(100))
+class Looks:
+    """Looks of a StallWatch on a clock that is moved by hand."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.now_s = 1000.0
+        self.watch = StallWatch(timeout_s, lambda: self.now_s)
+
+    def look(self, moved: bool, late_s: float = 0.0) -> bool:
+        self.now_s += self.watch.look_s + late_s
+        return self.watch.look(moved)
+
+    def quiet_s(self, late_s: float = 0.0) -> float:
+        """Seconds until a stall shows."""
+        began_s = self.now_s
+        while not self.look(moved=False, late_s=late_s):
+            pass
+        return self.now_s - began_s
+
+
+@pytest.mark.parametrize("timeout_s", [0.4, 2.0, 30.0, 600.0])
+@pytest.mark.parametrize("late_s", [0.0, 0.01])
+def test_a_stall_shows_within_the_time_out_and_half_a_second(
+    timeout_s: float, late_s: float
+) -> None:
+    looks = Looks(timeout_s)
+    assert not any(looks.look(moved=True) for _ in range(50))
+    assert timeout_s <= looks.quiet_s(late_s) + 1e-6 < timeout_s + 0.5
+
+
+def test_an_observer_that_was_held_up_finds_no_stall() -> None:
+    looks = Looks(timeout_s=30.0)
+    assert not any(looks.look(moved=False, late_s=3600.0) for _ in range(50))
+    assert looks.quiet_s() > 4.0, "it has looked for 25 s"
+    assert not looks.look(moved=True, late_s=3600.0)
+    assert looks.quiet_s() >= 30.0
 
 
 @pytest.mark.parametrize(
