@@ -194,7 +194,7 @@ class Call:
         """After a stop string: wait for the engine's receipt, which comes within a step. An
         engine that dies meanwhile does not spoil the answer."""
         try:
-            while self.receipt is None:
+            while self.receipt is None and not self._stream.told_all:
                 news = await self._stream.take()
                 self._text.feed(news.tokens, news.logprobs)  # only counts them
                 self.receipt = news.receipt

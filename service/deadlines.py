@@ -14,7 +14,7 @@ class Deadlines:
     """Entries of requests that ended meanwhile are passed over by the caller; once they are
     most of the heap they are swept out, since a caller's limit may lie years ahead."""
 
-    def __init__(self, live: Collection[RequestId]) -> None:
+    def __init__(self, live: Collection[int]) -> None:
         self._live = live
         self._heap: list[tuple[float, RequestId, int, Finish]] = []
 
@@ -35,6 +35,11 @@ class Deadlines:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    @property
+    def next_s(self) -> float | None:
+        """The earliest limit, which may be that of a request that ended."""
+        return self._heap[0][0] if self._heap else None
 
     def due(self, now_s: float) -> Iterator[tuple[RequestId, Finish]]:
         """What is past `now_s`, earliest first, each once."""

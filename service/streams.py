@@ -11,6 +11,7 @@ from service.errors import DuplicateRequest, Internal, ServiceError, Unavailable
 from service.messages import End, Finish, RequestEvent, StepEvents, Submit
 from service.outbox import merge_events
 from service.supervisor import EngineDown
+from service.time_limits import TimeLimits
 
 Send = Callable[[Submit | End], None]
 
@@ -27,6 +28,8 @@ class Stream:
         self.id = submit.id
         self.request_id = request_id
         self.ended = False  # as far as the engine is concerned
+        self.admitted = False
+        self.told_all = False  # its end was taken
         self._leave_queue = leave_queue
         self._news: RequestEvent | None = None
         self._error: ServiceError | None = None
@@ -40,6 +43,7 @@ class Stream:
         """News from the engine."""
         if event.admitted or event.finish:
             self.leave_queue()
+        self.admitted = self.admitted or event.admitted
         self.ended = self.ended or event.finish is not None
         self._news = merge_events(self._news, event) if self._news else event
         self._wake.set()
@@ -54,6 +58,7 @@ class Stream:
         await self._wake.wait()
         if (news := self._news) is not None:
             self._news = None
+            self.told_all = self.told_all or news.finish is not None
             if self._error is None:
                 self._wake.clear()
             return news
@@ -68,6 +73,7 @@ class Streams:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._open: dict[int, Stream] = {}
+        self._limits = TimeLimits(self._open.keys(), self._out_of_time)
         self._names: set[str] = set()
         self.draining = False
         self._idle = asyncio.Event()
@@ -106,6 +112,7 @@ class Streams:
         self._open[stream.id] = stream
         self._names.add(request_id)
         self._idle.clear()
+        self._limits.watch(stream.id, submit.limits)
         return stream
 
     def cancel(self, stream: Stream, reason: Finish) -> None:
@@ -123,6 +130,17 @@ class Streams:
         """Tell the engine to end a request whose last news its call still waits for."""
         if not stream.ended:
             self._send(End(stream.id, reason))
+
+    def _out_of_time(self, id: int, reason: Finish) -> None:
+        """A limit has passed and the engine has not said so: end the stream as it would. What
+        it says later still counts, for a call that has not taken its end yet."""
+        stream = self._open.get(id)
+        if stream is None or stream.ended:
+            return
+        if reason is Finish.QUEUE_TIMEOUT and stream.admitted:
+            return
+        self.end_early(stream, reason)
+        stream.push(RequestEvent(id, finish=reason))
 
     def deliver(self, events: StepEvents) -> None:
         """A step's news; those of calls that are over are dropped."""
