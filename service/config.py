@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsError,
+)
 
 from service.settings import Settings
 
 PREFIX = "WALKWAY_"
 FILE_VARIABLE = "WALKWAY_CONFIG"
+NESTED = "__"
+"""What every setting's variable has. Kubernetes puts a dozen variables without it, such as
+WALKWAY_PORT, into each pod beside a Service called walkway."""
 
 
 class ConfigError(Exception):
@@ -40,6 +48,9 @@ def load_settings(file: Path | None = None, assignments: Sequence[str] = ()) -> 
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[Any, ...]:
+            assert isinstance(env_settings, EnvSettingsSource)
+            found = env_settings.env_vars.items()
+            env_settings.env_vars = {name: text for name, text in found if NESTED in name}
             return init_settings, env_settings, lambda: from_file
 
     try:
@@ -59,8 +70,8 @@ def _groups() -> list[str]:
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     # pydantic-settings only sees names inside a group, so a misspelt group would be ignored.
     for name in environ:
-        group = name.removeprefix(PREFIX).split("__")[0].lower()
-        if name.startswith(PREFIX) and name != FILE_VARIABLE and group not in _groups():
+        group, nested, _ = name.removeprefix(PREFIX).lower().partition(NESTED)
+        if name.startswith(PREFIX) and nested and group not in _groups():
             raise ConfigError(
                 f"environment variable {name}: unknown setting; groups are "
                 + ", ".join(_groups())

@@ -1,7 +1,8 @@
 """The one tree of settings. Read once, in the composition root, and passed on as values.
 
 Sources, strongest first: command line, environment (`WALKWAY_GROUP__FIELD`), the TOML file
-named by `--config` or `WALKWAY_CONFIG`. Unknown names are errors, in every group.
+named by `--config` or `WALKWAY_CONFIG`. Unknown names are errors, in every group; variables
+without `__` are none of ours, such as the `WALKWAY_PORT` that Kubernetes sets.
 `service.config` reads them.
 """
 

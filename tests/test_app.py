@@ -199,12 +199,56 @@ def test_settings_come_from_file_environment_and_command_line_the_last_wins(
 
 
 @pytest.mark.parametrize(
-    "name", ["WALKWAY_SERVR__PORT", "WALKWAY_SERVER__PRT", "WALKWAY_PORT", "WALKWAY_SERVER"]
+    "name", ["WALKWAY_SERVR__PORT", "WALKWAY_SERVER__PRT", "WALKWAY___PORT", "WALKWAY_A_B__C"]
 )
 def test_an_unknown_variable_is_an_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     with pytest.raises(ConfigError):
         load_settings()
+
+
+def service_links(service: str, *ports: tuple[str, int]) -> dict[str, str]:
+    """What Kubernetes puts into a pod for a Service with these named ports."""
+    prefix, address = service.upper().replace("-", "_"), "10.96.0.7"
+    links = {f"{prefix}_SERVICE_HOST": address}
+    for index, (name, port) in enumerate(ports):
+        if index == 0:
+            links[f"{prefix}_SERVICE_PORT"] = str(port)
+            links[f"{prefix}_PORT"] = f"tcp://{address}:{port}"
+        links[f"{prefix}_SERVICE_PORT_{name.upper().replace('-', '_')}"] = str(port)
+        of_port = f"{prefix}_PORT_{port}_TCP"
+        links[of_port] = f"tcp://{address}:{port}"
+        links |= {f"{of_port}_PROTO": "tcp", f"{of_port}_PORT": str(port)}
+        links[f"{of_port}_ADDR"] = address
+    return links
+
+
+GRPC, ADMIN_GRPC, METRICS = ("grpc", 50051), ("grpc-admin", 50052), ("metrics", 9464)
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        service_links("walkway", GRPC, METRICS),
+        service_links("walkway-admin", ADMIN_GRPC),
+        service_links("walkway-server", GRPC, ADMIN_GRPC, METRICS),
+        {"WALKWAY_SERVER": "tcp://10.96.0.7:50051", "WALKWAY_MODEL": "mine"},
+    ],
+    ids=["walkway", "walkway-admin", "walkway-server", "groups"],
+)
+def test_a_service_of_our_name_in_kubernetes_changes_no_setting(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], links: dict[str, str]
+) -> None:
+    before = load_settings()
+    for name, value in links.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings() == before
+    with taken_port() as port:
+        assert "cannot listen on" in fails(capfd, f"server.port={port}")
+    monkeypatch.setenv("WALKWAY_SERVER__PORT", str(port))
+    assert load_settings().server.port == port
+    assert check_health() == 1
+    assert capfd.readouterr().out == "UNAVAILABLE\n"
 
 
 @pytest.mark.parametrize("text", ["[server]\nprot = 1\n", "[sever]\n", "port =", "port = 1\n"])
