@@ -4,7 +4,6 @@ A probe imports what it looks at when it runs and may raise anything: `attempt` 
 into a line, since a doctor that dies of what it looks for is of no use.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -73,6 +72,7 @@ def processor() -> Processor:
     import torch
 
     from memory.kernels.library import KernelsMissing, level
+    from models.available_cores import available_cores, threads_for
     from models.linear import cpu_kernel, fastest_dtype
 
     try:
@@ -80,25 +80,17 @@ def processor() -> Processor:
     except KernelsMissing as error:
         native, why = None, str(error)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    cores = available_cores()
     return Processor(
-        cores=len(os.sched_getaffinity(0)),
-        quota_cores=quota_cores(_CGROUP),
+        cores=cores.affinity,
+        quota_cores=cores.quota,
         torch_level=torch.backends.cpu.get_cpu_capability(),
-        torch_threads=torch.get_num_threads(),
+        torch_threads=threads_for(0),
         level=native,
         level_why=why,
         products={name: cpu_kernel(dtype)[1] for name, dtype in dtypes.items()},
         fastest_dtype=fastest_dtype(),
     )
-
-
-def quota_cores(cgroup: Path) -> float | None:
-    """Cores that a container may use at a time (cgroup v2), None without a limit."""
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-    except FileNotFoundError:
-        return None
-    return None if quota == "max" else int(quota) / int(period)
 
 
 def room() -> Room:

@@ -8,6 +8,7 @@ import torch
 
 from memory.attention.choose import BackendUnavailable, MostRows, Requested, choose
 from memory.attention.interface import AttentionBackend, KVSpec
+from models.available_cores import threads_for
 from models.available_memory import available_bytes, free_device_bytes
 from models.batch import AheadRunner
 from models.config import ModelConfig, from_hf, limit_context
@@ -37,7 +38,7 @@ PRODUCTS_ON_GPU = "a GPU's matrix products sum in an order that depends on a ste
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
     """What to load and how. `num_pages` overrides `pool_bytes`, and both what is left of
-    them by default: see `PoolWish`; `threads` 0 leaves torch's choice. `max_rows` and
+    them by default: see `PoolWish`; for `threads` 0 see `threads_for`. `max_rows` and
     `max_step_tokens` are what a step holds at most; `batch_invariant` is for attention."""
 
     source: str
@@ -99,8 +100,7 @@ def bring_up(
     config: ModelConfig, source: TensorSource, options: LoadOptions, seat: Seat = LONE
 ) -> Loaded:
     """The same for weights from anywhere; `options.source` is not looked at."""
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(threads_for(options.threads))  # of this thread, which computes
     config = limit_context(config, options.max_context_tokens)
     refuse_uneven(config, seat.shard.size)
     device = choose_device(options.device)

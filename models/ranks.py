@@ -19,6 +19,7 @@ from typing import NoReturn
 import torch
 
 from memory.attention.interface import AttentionBackend
+from models.available_cores import threads_for
 from models.devices import choose_device
 from models.errors import ModelError
 from models.load import Loaded, LoadOptions, load
@@ -173,7 +174,7 @@ def _of_one(options: LoadOptions, size: int) -> LoadOptions:
         options,
         source=str(model_path(options.source)),  # fetched once, not by every rank
         device="cpu" if device == "cpu" else "cuda",
-        threads=max(1, (options.threads or torch.get_num_threads()) // size),
+        threads=max(1, threads_for(options.threads) // size),
         pool_bytes=options.pool_bytes and options.pool_bytes // size,
         host_bytes=options.host_bytes // size,
     )

@@ -114,6 +114,7 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
             batch_invariant=settings.attention.batch_invariant,
         )
     )
+    _say_threads()
     if not loaded.batch_invariant:
         log.warning("answers may depend on the batch", why=loaded.batch_why)
     ready = Ready(
@@ -133,6 +134,16 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
         temperature=loaded.temperature,
     )
     return _Model(loaded.runner, loaded.host_pages, ready)
+
+
+def _say_threads() -> None:
+    import torch
+
+    from models.available_cores import available_cores
+
+    cores = available_cores()
+    threads = torch.get_num_threads()
+    log.info("cpu_threads", threads=threads, cores=cores.affinity, quota=cores.quota)
 
 
 def _loaded(options: "LoadOptions", ranks: int, on_lost: Callable[[str], None]) -> "Loaded":

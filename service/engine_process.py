@@ -90,7 +90,6 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
     channel = EngineSocket(spec.address, spec.generation)
     started = False
     try:
-        _limit_threads(spec.settings.engine.threads)
         built = _built(spec)
         on_built()
         loop = DecodeLoop(built.core, built.runner, channel, suspect=spec.suspect)
@@ -123,14 +122,6 @@ def _built(spec: EngineSpec) -> Built:
     planner.exchange(chosen.name, scheduler, options)
     planner.replaces, planner.flag = spec.replaces, spec.suspect
     return built
-
-
-def _limit_threads(threads: int) -> None:
-    # The number belongs to the calling thread, so it is set here, by the one that computes.
-    if threads:
-        import torch
-
-        torch.set_num_threads(threads)
 
 
 def _exit_with_parent() -> None:

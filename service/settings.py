@@ -75,7 +75,11 @@ class Engine(Group):
         "streams more evenly and prefills more slowly.",
     )
     threads: int = Field(
-        0, ge=0, description="CPU threads of the model, of all its ranks; 0: all cores."
+        0,
+        ge=0,
+        description="CPU threads of the model, of all its ranks; 0: as many as the cores that "
+        "this process may use, by affinity and CPU limits (cgroups), whole cores. More than "
+        "those wait for each other.",
     )
     steps_in_flight: Literal[1, 2] = Field(
         1,

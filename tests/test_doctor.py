@@ -296,14 +296,11 @@ def test_a_probe_that_raises_becomes_one_line() -> None:
 
 
 def test_limits_of_a_container_are_read(tmp_path: Path) -> None:
-    assert probes.quota_cores(tmp_path) is probes.limit_bytes(tmp_path) is None
-    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    assert probes.limit_bytes(tmp_path) is None
     (tmp_path / "memory.max").write_text("1073741824\n")
-    assert probes.quota_cores(tmp_path) == 1.5
     assert probes.limit_bytes(tmp_path) == 2**30
-    (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "memory.max").write_text("max\n")
-    assert probes.quota_cores(tmp_path) is probes.limit_bytes(tmp_path) is None
+    assert probes.limit_bytes(tmp_path) is None
 
 
 def test_the_workspace_is_judged_by_the_folder_that_exists(
