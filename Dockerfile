@@ -108,9 +108,10 @@ ENV PATH=/opt/walkway/bin:$PATH \
 USER walkway
 WORKDIR /home/walkway
 EXPOSE 50051 9464
-# The model may have to be fetched first.
+# The model may have to be fetched first. Ready, not live: what waits for a healthy container
+# wants to be served. Where an unhealthy one is restarted, ask for "live".
 HEALTHCHECK --interval=10s --timeout=10s --start-period=300s --retries=3 \
-    CMD ["python", "-m", "service.healthcheck"]
+    CMD ["python", "-m", "service.healthcheck", "ready"]
 ENTRYPOINT ["walkway"]
 CMD ["serve"]
 

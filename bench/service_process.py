@@ -30,7 +30,7 @@ def service(settings: Sequence[str]) -> Iterator[Running]:
     stop it in the end. Raises RuntimeError when it does not come up."""
     port, metrics_port = free_ports(2)
     ports = (f"server.port={port}", f"metrics.port={metrics_port}", "admin.port=0")
-    chosen = (*settings, *ports)
+    chosen = ("server.drain_delay_s=0", *settings, *ports)
     command = [sys.executable, "-m", "cli.main", "serve"]
     for setting in chosen:
         command += ["--set", setting]

@@ -66,6 +66,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
     target = f"127.0.0.1:{_free_port()}"
     settings = (
         f"server.port={target.rpartition(':')[2]}",
+        "server.drain_delay_s=0",
         "server.grace_s=0",
         "metrics.enabled=false",
         "admin.enabled=false",

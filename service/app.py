@@ -21,26 +21,26 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Settings, build: Build, load: LoadTokenizer, reread: Reread) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the settings again. Raises StartError and
-    EngineLost."""
-    stop = asyncio.Event()
+    """Serve until SIGTERM or SIGINT, of which the second ends at once; SIGHUP reads the
+    settings again. Raises StartError and EngineLost."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         front = FrontEnd(settings, build, load)
+        leaving = front.leaving
+        loop.add_signal_handler(signal.SIGTERM, lambda: leaving.ask(patiently=True))
+        loop.add_signal_handler(signal.SIGINT, leaving.ask)
         stack.push_async_callback(front.stop)
         reload = Reload(settings, reread, front.desk.exchange, front.in_force)
         loop.add_signal_handler(signal.SIGHUP, reload.ask)
         reloading = asyncio.create_task(reload.run())
         stack.callback(reloading.cancel)
         starting = asyncio.create_task(front.start())
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(leaving.asked.wait())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if starting.done():
             starting.result()
-            await front.run(stop)
+            await front.run()
         else:
             starting.cancel()
             await asyncio.wait({starting})

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +16,7 @@ from service.daemon import in_daemon_thread
 from service.desk import Desk
 from service.engine_process import Build
 from service.errors import Unavailable
+from service.leaving import Leaving
 from service.listeners import Listeners
 from service.messages import (
     End,
@@ -41,6 +42,7 @@ from service.supervisor import EngineLost, StartupError, Supervisor
 from service.tokenising import Tokenising
 
 ENDING_S = 2.0
+LAST_WORDS_S = 1.0
 
 LoadTokenizer = Callable[[str], Tokenizer]
 
@@ -59,6 +61,7 @@ class FrontEnd:
         self._load_tokenizer = load
         self._tokenising: Tokenising | None = None
         server = settings.server
+        self.leaving = Leaving()
         self.metrics = Metrics()
         self.statistics = Statistics(time.monotonic)
         self.streams = Streams(self._send)
@@ -86,13 +89,15 @@ class FrontEnd:
             raise StartError(str(error)) from error
         self._say_started(ready, time.monotonic() - started_s)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises EngineLost when the engine is given up before."""
+    async def run(self) -> None:
+        """Until `leaving` is asked, then drain. Raises EngineLost when the engine is given up
+        before."""
         supervising = asyncio.create_task(self._supervisor.run())
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(self.leaving.asked.wait())
         try:
             await asyncio.wait({supervising, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not supervising.done():
+                await self._step_back(supervising)
                 await self.drain()
         finally:
             stopping.cancel()
@@ -101,10 +106,17 @@ class FrontEnd:
         if supervising.cancelled():
             return
         error = supervising.exception()
-        if isinstance(error, EngineLost) and stop.is_set():
+        if isinstance(error, EngineLost) and self.leaving.asked.is_set():
             log.warning("engine_lost_while_draining", why=str(error))
         elif error is not None:
             raise error
+
+    async def _step_back(self, supervising: asyncio.Task[None]) -> None:
+        """Health turns at once; calls are served until whoever balances has heard of it."""
+        self.listeners.drain()
+        delay_s = self._settings.server.drain_delay_s if self.leaving.patiently else 0.0
+        log.info("leaving", open=len(self.streams), delay_s=delay_s)
+        await self.leaving.within(delay_s, asyncio.wait({supervising}))
 
     async def drain(self) -> None:
         """Take no more calls, let those that run finish within `grace_s`, end the rest."""
@@ -112,7 +124,7 @@ class FrontEnd:
         self.streams.drain()
         self.listeners.drain()
         self._admin.drain()
-        if not await _within(self._settings.server.grace_s, self.streams.idle()):
+        if not await self.leaving.within(self._settings.server.grace_s, self.streams.idle()):
             self.streams.fail_all(Unavailable("the server shut down", DRAIN_RETRY_S))
 
     async def stop(self) -> None:
@@ -120,11 +132,17 @@ class FrontEnd:
         self.streams.drain()
         self._admin.drain()
         self.streams.fail_all(Unavailable("the server shut down", DRAIN_RETRY_S))
-        await _within(ENDING_S, self.streams.idle())
-        await self.listeners.stop(ENDING_S)
-        await self._supervisor.stop()
+        await self.leaving.within(ENDING_S, self.streams.idle())
+        await self.listeners.stop(LAST_WORDS_S)
+        await self._stop_engine()
         if self._tokenising:
             self._tokenising.close()
+
+    async def _stop_engine(self) -> None:
+        stopping = asyncio.create_task(self._supervisor.stop())
+        if not await self.leaving.within(None, asyncio.wait({stopping})):
+            self._supervisor.kill()
+        await stopping
 
     def in_force(self) -> tuple[str, dict[str, Any]]:
         """Name and options of the strategy that plans now."""
@@ -204,11 +222,3 @@ class FrontEnd:
             metrics_port=self.listeners.metrics_port or None,
             start_s=round(took_s, 2),
         )
-
-
-async def _within(limit_s: float, work: Coroutine[None, None, None]) -> bool:
-    try:
-        await asyncio.wait_for(work, limit_s)
-    except TimeoutError:
-        return False
-    return True

@@ -1,8 +1,9 @@
 """Asks the service on this machine for its health, as a container's health check does:
 
-    python -m service.healthcheck
+    python -m service.healthcheck [NAME]
 
-Reads the same settings as the service. Exit code 0 when it is SERVING, else 1 and a line.
+NAME is one of `service.health`: `ready`, the default, or `live`. Reads the same settings as the
+service. Exit code 0 when it is SERVING, else 1 and a line.
 """
 
 import sys
@@ -11,6 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from service.config import ConfigError, load_settings
+from service.health import READY
 from service.settings import Server
 
 METHOD = "/grpc.health.v1.Health/Check"
@@ -19,7 +21,7 @@ ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 NO_PROXY = (("grpc.enable_http_proxy", 0),)  # a proxy's 127.0.0.1 is another machine
 
 
-def health(target: str) -> str:
+def health(target: str, name: str = READY) -> str:
     """SERVING, NOT_SERVING, or the name of the status that the call ended with."""
     with grpc.insecure_channel(target, options=NO_PROXY) as channel:
         check = channel.unary_unary(
@@ -28,11 +30,10 @@ def health(target: str) -> str:
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
         try:
-            answer = check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+            answer = check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             return str(error.code().name)
-    name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    return name
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 def address(server: Server) -> str:
@@ -41,9 +42,10 @@ def address(server: Server) -> str:
     return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
 
 
-def main() -> int:
+def main(name: str = READY) -> int:
+    """Ask, and the exit code."""
     try:
-        found = health(address(load_settings().server))
+        found = health(address(load_settings().server), name)
     except ConfigError as error:
         found = str(error)
     print(found)
@@ -51,4 +53,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

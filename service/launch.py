@@ -176,6 +176,10 @@ class Engine:
         if not self.ended.done():
             self.ended.set_result(why)
 
+    def kill(self) -> None:
+        """End it now; a thread cannot be."""
+        self._body.kill()
+
     async def retire(self, grace_s: float) -> None:
         """Ask it to stop, kill it when it has not within `grace_s`, and clean up."""
         with suppress(ConnectionError):  # it ended by itself

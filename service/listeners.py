@@ -7,8 +7,9 @@ import grpc.aio
 from protos.walkway.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from service.admin import AdminServicer
+from service.health import Health
 from service.metrics import Metrics, MetricsServer
-from service.server import ADMIN, SERVICE, Health, PortTaken, listen, make_server
+from service.server import ADMIN, SERVICE, PortTaken, listen, make_server
 from service.servicer import InferenceServicer
 from service.settings import Admin, Settings
 from service.settings import Metrics as Exposition
@@ -50,12 +51,14 @@ class Listeners:
             health.show(serving)
 
     def drain(self) -> None:
-        """Health says NOT_SERVING from now on."""
+        """Health says NOT_SERVING from now on, but that the process lives."""
         for health in self._healths:
             health.drain()
 
     async def stop(self, grace_s: float) -> None:
-        """Calls that still run may finish within the grace."""
+        """Calls that still run may finish within the grace; those that watch health end."""
+        for health in self._healths:
+            health.end()
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
         if self._exposition:
             await asyncio.to_thread(self._exposition.stop)

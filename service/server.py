@@ -1,53 +1,23 @@
 """The gRPC listener: options, address, health and reflection."""
 
-import asyncio
 import socket
-from collections.abc import Coroutine
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio  # type: ignore[attr-defined]
 from grpc_reflection.v1alpha import reflection
 
 from protos.walkway.v1 import admin_pb2, inference_pb2
+from service.health import HEALTH, Health
 from service.settings import Server
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 DEAD_PEER_PING_MS = 60_000
 DEAD_PEER_WAIT_MS = 20_000
 
 
 class PortTaken(Exception):
     """An address cannot be listened on; one line for people."""
-
-
-class Health:
-    """The state that `grpc.health.v1` shows, for a server and for its service."""
-
-    def __init__(self, service: str) -> None:
-        self._names = ("", service)
-        self.servicer = health_aio.HealthServicer()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.show(False)
-
-    def show(self, serving: bool) -> None:
-        """A plain call, from anywhere on the event loop."""
-        statuses = health_pb2.HealthCheckResponse
-        status = statuses.SERVING if serving else statuses.NOT_SERVING
-        for name in self._names:
-            self._later(self.servicer.set(name, status))
-
-    def drain(self) -> None:
-        """NOT_SERVING from now on, whatever is shown later."""
-        self._later(self.servicer.enter_graceful_shutdown())
-
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def options(server: Server) -> list[tuple[str, int]]:
@@ -73,7 +43,7 @@ def options(server: Server) -> list[tuple[str, int]]:
 def make_server(settings: Server, service: str, health: Health) -> grpc.aio.Server:
     """A server for one service, with health and reflection, not listening yet."""
     server = grpc.aio.server(options=options(settings))
-    health_pb2_grpc.add_HealthServicer_to_server(health.servicer, server)
+    server.add_generic_rpc_handlers((health.handler(),))
     reflection.enable_server_reflection((service, HEALTH, reflection.SERVICE_NAME), server)
     return server
 

@@ -43,8 +43,18 @@ class Server(Group):
     queue_timeout_s: float | None = Field(
         120.0, gt=0, description="A call not admitted by then is refused, seconds."
     )
+    drain_delay_s: float = Field(
+        3.0,
+        ge=0,
+        description="SIGTERM: new calls are still served for so long after health says "
+        "NOT_SERVING, seconds. Longer than balancers take to hear of it; lengthens every such "
+        "exit. SIGINT skips it.",
+    )
     grace_s: float = Field(
-        30.0, ge=0, description="SIGTERM: running calls may finish within, seconds."
+        30.0,
+        ge=0,
+        description="After that, running calls may finish within, seconds; new ones are "
+        "refused. A second signal ends both at once.",
     )
     keepalive_min_ping_s: float = Field(
         5.0,

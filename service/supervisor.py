@@ -163,6 +163,11 @@ class Supervisor:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
+    def kill(self) -> None:
+        """Beside `stop`: whatever the engine does, wait for it no longer."""
+        if self._engine is not None:
+            self._engine.kill()
+
     async def _launch(self) -> Ready:
         self._generation += 1
         address = f"ipc://{self._directory}/{self._generation}"

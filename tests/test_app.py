@@ -35,7 +35,13 @@ from service.settings import Log, Server
 from tests.tiny_models import saved, tiny_model
 from tests.wire import ask
 
-QUIET = ["model.source=toy", "metrics.enabled=false", "server.port=0", "admin.port=0"]
+QUIET = [
+    "model.source=toy",
+    "metrics.enabled=false",
+    "server.port=0",
+    "admin.port=0",
+    "server.drain_delay_s=0",
+]
 START_S = 30.0
 
 

@@ -146,10 +146,9 @@ async def serving(
         build or toy_build(),
         lambda source: tokenizer or ToyTokenizer(),
     )
-    stop = asyncio.Event()
     try:
         await service.start()
-        running = asyncio.create_task(service.run(stop))
+        running = asyncio.create_task(service.run())
         target, admin_target = (
             f"127.0.0.1:{port}"
             for port in (service.listeners.port, service.listeners.admin_port)
@@ -159,7 +158,7 @@ async def serving(
             grpc.aio.insecure_channel(admin_target) as admin_channel,
         ):
             yield Wire(service, channel, admin_channel)
-        stop.set()
+        service.leaving.ask()
         await running
     finally:
         await service.stop()

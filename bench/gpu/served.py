@@ -81,10 +81,9 @@ async def _served(
 ) -> tuple[pb.GetModelInfoResponse, list[list[int]]]:
     """What is served, and the answers to all prompts at once."""
     service = FrontEnd(_settings(place), build, lambda source: Numbers())
-    stop = asyncio.Event()
     try:
         await service.start()
-        running = asyncio.create_task(service.run(stop))
+        running = asyncio.create_task(service.run())
         target = f"127.0.0.1:{service.listeners.port}"
         async with grpc.aio.insecure_channel(target) as channel:
             stub = InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -94,7 +93,7 @@ async def _served(
                 for prompt, tokens in zip(prompts, lengths(len(prompts), OUTPUT), strict=True)
             ]
             answers = [list((await call).token_ids) for call in calls]
-        stop.set()
+        service.leaving.ask()
         await running
     finally:
         await service.stop()
