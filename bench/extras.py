@@ -1,11 +1,11 @@
-"""What only an extra installs, or a line that says which."""
+"""Modules whose packages a plain install does not have, or a line that names the package."""
 
 import importlib
 from types import ModuleType
 
 
 class MissingExtra(Exception):
-    """A command needs packages that are not installed; one line for people."""
+    """A command needs a package that is not installed; one line for people."""
 
 
 def plots() -> ModuleType:
@@ -29,4 +29,5 @@ def _module(name: str, needs: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != needs:
             raise
-        raise MissingExtra("needs the extra `bench`: pip install '.[bench]'") from error
+        # Not `walkway[bench]`: walkway is on no index, and its own folder may be anywhere.
+        raise MissingExtra(f"{needs} is not installed: pip install {needs}") from error

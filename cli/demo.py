@@ -74,7 +74,7 @@ def _service(model: str, log: Path, console: Console) -> Iterator[str]:
         "memory.pool_bytes=268435456",
         "log.format=json",
     )
-    command = [sys.executable, "-m", "cli.main", "serve"]
+    command = [sys.executable, "-P", "-m", "cli.main", "serve"]
     for setting in settings:
         command += ["--set", setting]
     with log.open("wb") as output, subprocess.Popen(command, stderr=output) as process:

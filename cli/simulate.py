@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 from rich.console import Console
@@ -49,7 +50,8 @@ MISTAKES = (
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The command line; see `cli.simulation` for what each field means."""
+    """The command line; see `cli.simulation` for what each field means.
+    `pictures` None: where matplotlib is installed."""
 
     schedulers: Sequence[str]
     profile: str
@@ -70,7 +72,7 @@ class Wanted:
     ttft_s: float
     tpot_s: float
     gantt: str | None
-    pictures: bool
+    pictures: bool | None
     check: bool
     out: Path
 
@@ -79,7 +81,7 @@ def run_simulation(wanted: Wanted) -> int:
     """Exit code: 0 done, 1 a scheduler stands still, 2 a mistake in the call."""
     console = Console(stderr=True)
     try:
-        pictures = simulation_pictures() if wanted.pictures else None
+        pictures = _pictures(wanted.pictures)
         choices = [read_choice(text) for text in wanted.schedulers]
         profile = limited(find_profile(wanted.profile), wanted.limits)
         window = None if wanted.gantt is None else read_window(wanted.gantt)
@@ -105,6 +107,20 @@ def run_simulation(wanted: Wanted) -> int:
         for fault in run.faults[:FAULTS_SHOWN]:
             print(f"walkway: {run.label}: {fault}", file=sys.stderr)
     return 0
+
+
+def _pictures(wanted: bool | None) -> ModuleType | None:
+    """What draws them. Without a wish they are left out where matplotlib is missing, which is
+    said; MissingExtra where they were asked for."""
+    if wanted is False:
+        return None
+    try:
+        return simulation_pictures()
+    except MissingExtra as error:
+        if wanted:
+            raise
+        print(f"walkway: no pictures: {error}", file=sys.stderr)
+        return None
 
 
 def read_choice(text: str) -> Choice:

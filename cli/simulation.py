@@ -47,7 +47,12 @@ TPOT = Annotated[float, typer.Option(min=0, help="SLO: seconds a token after it.
 Gantt = Annotated[
     str | None, typer.Option(help="START:SECONDS drawn as bars; default: when busiest.")
 ]
-Pictures = Annotated[bool, typer.Option(help="PNG plots; need the extra `bench`.")]
+Pictures = Annotated[
+    bool | None,
+    typer.Option(
+        "--pictures/--no-pictures", help="PNG plots; default: where matplotlib is installed."
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn at random.")]
 Check = Annotated[bool, typer.Option("--check", help="Check every invariant: very slow.")]
 Out = Annotated[Path, typer.Option(help="Folder for tables, JSON, CSV and pictures.")]
@@ -73,9 +78,9 @@ def simulate(
     slo_tpot: TPOT = 0.1,
     gantt: Gantt = None,
     seed: Seed = 0,
-    pictures: Pictures = True,
+    pictures: Pictures = None,
     check: Check = False,
-    out: Out = Path("bench/out/simulation"),
+    out: Out = Path("simulation"),
 ) -> None:
     """Run schedulers on a trace or a workload, on a virtual clock."""
     from cli.simulate import Wanted, run_simulation

@@ -88,7 +88,7 @@ def _flashinfer(found: Package, choice: Choice | Fault | None, requested: bool) 
     made = choice if isinstance(choice, Choice) else None
     if found.version is None:
         if requested or (made is not None and made.device != "cpu"):
-            return note(FLASHINFER, "not installed", "pip install 'walkway[gpu]'")
+            return note(FLASHINFER, "not installed", _install(FLASHINFER, found))
         return ok(FLASHINFER, "not installed; it is for GPUs")
     if _in_range(found):
         return ok(FLASHINFER, found.version)

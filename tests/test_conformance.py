@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from bench import extras
 from bench.conformance import draws, witness
 from bench.conformance.breach import Breach
 from bench.conformance.kit import Effort, check, plan_costs
@@ -251,17 +250,6 @@ def test_what_cannot_be_asked_is_one_line_and_exit_code_2(
     assert said.exit_code == 2
     assert len(said.stderr.strip().splitlines()) == 1
     assert word in said.stderr
-
-
-def test_without_hypothesis_the_command_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def without(name: str) -> None:
-        raise ModuleNotFoundError("No module named 'hypothesis'", name="hypothesis")
-
-    monkeypatch.setattr(extras.importlib, "import_module", without)
-    with pytest.raises(extras.MissingExtra, match=r"\.\[bench\]"):
-        extras.conformance()
 
 
 def test_every_built_in_strategy_is_listed_with_its_options() -> None:

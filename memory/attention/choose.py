@@ -105,5 +105,5 @@ def _flashinfer_obstacle(spec: KVSpec) -> str | None:
         from memory.attention.flashinfer import unsupported as unsupported_by_flashinfer
     except (ImportError, OSError, RuntimeError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        return f"flashinfer cannot be imported: {lines[0]} (pip install 'walkway[gpu]')"
+        return f"flashinfer cannot be imported: {lines[0]} (see `walkway doctor`)"
     return unsupported_by_flashinfer(spec)
