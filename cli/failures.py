@@ -7,15 +7,18 @@ from contextlib import contextmanager
 import grpc
 import typer
 
+from cli.target import SERVICE, Role, read_target
+
 
 @contextmanager
-def fail_in_one_line(target: str) -> Iterator[None]:
-    """Turn a failed call into a line and exit code 1; Ctrl-C into 130; text that is no
-    UTF-8, in an argument or from stdin, into a line and 2."""
+def asking(target: str | None, port: int | None, role: Role = SERVICE) -> Iterator[str]:
+    """The address to ask. A failed call becomes a line and exit code 1; Ctrl-C 130; text
+    that is no UTF-8, in an argument or from stdin, a line and 2."""
+    address = read_target(target, port, role)
     try:
-        yield
+        yield address
     except grpc.RpcError as error:
-        print(f"walkway: {describe(error, target)}", file=sys.stderr)
+        print(f"walkway: {describe(error, address, role)}", file=sys.stderr)
         raise typer.Exit(1) from None
     except UnicodeError as error:
         print(f"walkway: the text is not valid UTF-8: {error}", file=sys.stderr)
@@ -24,11 +27,16 @@ def fail_in_one_line(target: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def describe(error: grpc.RpcError, target: str) -> str:
-    """A failed call for people: status and message, or that nobody is there."""
+def describe(error: grpc.RpcError, address: str, role: Role = SERVICE) -> str:
+    """A failed call for people: status and message, or what is at the address instead."""
     if not isinstance(error, grpc.Call):
         return str(error)
     code, details = error.code(), error.details() or ""
-    if code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details.lower():
-        return f"nothing answers at {target}; is `walkway serve` running there?"
+    if code is grpc.StatusCode.UNAVAILABLE and "errors resolving" in details.lower():
+        return f"no host named {address.rpartition(':')[0]} is found"
+    lost = code is grpc.StatusCode.UNAVAILABLE and "failed to connect" in details.lower()
+    if lost or code is grpc.StatusCode.UNIMPLEMENTED:
+        from cli.listeners import what_listens
+
+        return what_listens(address, role)
     return f"{code.name}: {details}"

@@ -4,18 +4,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.as_json import plain, print_json
 from cli.asking import open_channel
+from models.sizes import in_units
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
 
 TIMEOUT_S = 10.0
 
 
-def show_info(target: str) -> None:
+def show_info(target: str, as_json: bool) -> None:
     """A table of GetModelInfo."""
     with open_channel(target) as channel:
         stub = pb_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
         found = stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=TIMEOUT_S)
+    if as_json:
+        print_json(plain(found))
+        return
     table = Table(show_header=False, box=None)
     for name, value in _rows(found):
         table.add_row(name, Text(value))
@@ -33,6 +38,6 @@ def _rows(found: pb.GetModelInfoResponse) -> list[tuple[str, str]]:
         ("batch invariant", "yes" if found.batch_invariant else "no"),
         ("scheduler", found.scheduler),
         ("KV pages", f"{found.kv_pages} of {found.page_size} tokens"),
-        ("largest message", f"{found.max_message_bytes} bytes"),
+        ("largest message", in_units(found.max_message_bytes)),
         ("version", found.server_version),
     ]

@@ -4,24 +4,33 @@ from typing import Annotated
 
 import typer
 
+from cli.arguments import AsJson
+from cli.completion import complete_scheduler
 from schedulers.interface import Promise
+
+PANEL = "Write and compare schedulers"
 
 
 def register_plugins(app: typer.Typer) -> None:
     """Add them to the command line."""
-    app.command()(schedulers)
-    app.command()(check_scheduler)
+    for command in (schedulers, check_scheduler):
+        app.command(rich_help_panel=PANEL)(command)
 
 
-def schedulers() -> None:
+def schedulers(as_json: AsJson = False) -> None:
     """List the schedulers that are found, their options and promises."""
     from cli.schedulers import show_schedulers
 
-    show_schedulers()
+    show_schedulers(as_json)
 
 
 def check_scheduler(
-    name: Annotated[str, typer.Argument(help="As the setting scheduler.name.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="As the setting scheduler.name.", autocompletion=complete_scheduler
+        ),
+    ],
     options: Annotated[
         list[str] | None,
         typer.Option("--option", "--options", help="option=value; repeatable."),
@@ -38,7 +47,7 @@ def check_scheduler(
         list[Promise] | None, typer.Option(help="Ask for this promise; repeatable.")
     ] = None,
     plans: Annotated[int, typer.Option(min=0, help="Plans to time; 0: none.")] = 200,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it, for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hold a scheduler to its promises on loads made up for it."""
     from cli.check_scheduler import Wanted, check_scheduler

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.as_json import plain, print_json
 from cli.asking import open_channel
 from cli.options import read_options
 from protos.walkway.v1 import admin_pb2 as pb
@@ -18,15 +19,17 @@ from service.strategy import BadOptions
 TIMEOUT_S = 10.0
 
 
-def show_scheduler(target: str) -> None:
+def show_scheduler(target: str, as_json: bool) -> None:
     """A table of GetScheduler."""
     with open_channel(target) as channel:
         stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]
         found = stub.GetScheduler(pb.GetSchedulerRequest(), timeout=TIMEOUT_S)
-    _show(found.scheduler)
+    _show(found.scheduler, as_json)
 
 
-def exchange_scheduler(target: str, name: str, assignments: Sequence[str]) -> int:
+def exchange_scheduler(
+    target: str, name: str, assignments: Sequence[str], as_json: bool
+) -> int:
     """Exit code: 0 when it plans now, 2 for an option that cannot be read."""
     options = Struct()
     try:
@@ -38,11 +41,14 @@ def exchange_scheduler(target: str, name: str, assignments: Sequence[str]) -> in
     with open_channel(target) as channel:
         stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]
         found = stub.SetScheduler(request, timeout=TIMEOUT_S)
-    _show(found.scheduler)
+    _show(found.scheduler, as_json)
     return 0
 
 
-def _show(scheduler: pb.Scheduler) -> None:
+def _show(scheduler: pb.Scheduler, as_json: bool) -> None:
+    if as_json:
+        print_json(plain(scheduler) | {"options": options_of(scheduler.options)})
+        return
     name = scheduler.name
     if scheduler.replaces:
         name += f", in place of {scheduler.replaces}"

@@ -1,7 +1,7 @@
 """Shows which schedulers there are, and what each can be told."""
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_type_hints
 
@@ -9,14 +9,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cli.as_json import print_json
 from schedulers.interface import ALWAYS, Promise
 from schedulers.registry import BUILT_IN, GROUP, UnknownScheduler, find
 
 
-def show_schedulers() -> None:
+def show_schedulers(as_json: bool) -> None:
     """A table of all that `scheduler.name` can find; `package.module:Class` comes on top."""
+    if as_json:
+        print_json([_plain(name, source) for name, source in sorted(sources().items())])
+        return
     table = Table(show_header=False, show_lines=True)
-    for name, source in sorted(_sources().items()):
+    for name, source in sorted(sources().items()):
         table.add_row(f"[bold]{escape(name)}[/]\n{escape(source)}", "\n".join(_lines(name)))
     console = Console(highlight=False)
     console.print(table)
@@ -24,7 +28,7 @@ def show_schedulers() -> None:
     console.print("Any other by its path: package.module:Class.")
 
 
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
     """Where each name comes from; a built-in name wins, as it does when it is looked up."""
     found = {point.name: _distribution(point) for point in entry_points(group=GROUP)}
     return found | dict.fromkeys(BUILT_IN, "built in")
@@ -40,22 +44,46 @@ def _lines(name: str) -> Iterator[str]:
     except UnknownScheduler as error:
         yield f"[red]{escape(str(error))}[/]"
         return
-    doc = (found.__doc__ or "").strip().split("\n\n")[0]
-    yield escape(" ".join(doc.split()))
-    types = get_type_hints(found.Options)
-    for option in fields(found.Options):
-        yield escape(_option(option, types[option.name]))
+    yield escape(_purpose(found))
+    for option in _options(found):
+        text = f"- {option['name']}: {option['type']}"
+        if "default" in option:
+            text += f" = {option['default']!r}"
+        yield escape(f"{text}: {option['doc']}" if option["doc"] else text)
     more = _names(found.promises - ALWAYS)
     yield escape("promises " + ", ".join(more)) if more else "promises nothing more"
 
 
-def _option(option: Field[Any], type_: Any) -> str:
-    spelled = type_.__name__ if isinstance(type_, type) else str(type_).replace("typing.", "")
-    text = f"- {option.name}: {spelled}"
-    if option.default is not MISSING:
-        text += f" = {getattr(option.default, 'value', option.default)!r}"
-    doc = option.metadata.get("doc", "")
-    return f"{text}: {doc}" if doc else text
+def _plain(name: str, source: str) -> dict[str, object]:
+    """The same for programs; `error` where it cannot be imported."""
+    try:
+        found = find(name)
+    except UnknownScheduler as error:
+        return {"name": name, "source": source, "error": str(error)}
+    return {
+        "name": name,
+        "source": source,
+        "doc": _purpose(found),
+        "options": list(_options(found)),
+        "promises": _names(found.promises),
+    }
+
+
+def _purpose(found: type[Any]) -> str:
+    return " ".join((found.__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def _options(found: type[Any]) -> Iterator[dict[str, Any]]:
+    """Name, type, doc and, where there is one, default of each."""
+    types = get_type_hints(found.Options)
+    for option in fields(found.Options):
+        type_ = types[option.name]
+        plain_name = type_.__name__ if isinstance(type_, type) else str(type_)
+        doc = option.metadata.get("doc", "")
+        shown = {"name": option.name, "type": plain_name.replace("typing.", ""), "doc": doc}
+        if option.default is not MISSING:
+            shown["default"] = getattr(option.default, "value", option.default)
+        yield shown
 
 
 def _names(promises: frozenset[Promise]) -> list[str]:

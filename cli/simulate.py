@@ -75,6 +75,7 @@ class Wanted:
     pictures: bool | None
     check: bool
     out: Path
+    as_json: bool
 
 
 def run_simulation(wanted: Wanted) -> int:
@@ -102,7 +103,10 @@ def run_simulation(wanted: Wanted) -> int:
         save_requests(run, wanted.out / f"{file_name(run.label)}.csv")
     if pictures is not None:
         pictures.draw(runs, profile, slo, window, wanted.out)
-    _show(simulated, wanted.out)
+    if wanted.as_json:
+        print((wanted.out / "simulation.json").read_text(), end="")
+    else:
+        _show(simulated, wanted.out)
     for run in runs:
         for fault in run.faults[:FAULTS_SHOWN]:
             print(f"walkway: {run.label}: {fault}", file=sys.stderr)

@@ -5,8 +5,16 @@ from typing import Annotated
 
 import typer
 
+from cli.arguments import AsJson, Assignments, Config
+from cli.completion import complete_profile
+from cli.plugins import PANEL
+
 Profile = Annotated[
-    str, typer.Option(help="Step costs and pools: a profile's name, or a .json file.")
+    str,
+    typer.Option(
+        help="Step costs and pools: a profile's name, or a .json file.",
+        autocompletion=complete_profile,
+    ),
 ]
 Schedulers = Annotated[
     list[str],
@@ -81,6 +89,7 @@ def simulate(
     pictures: Pictures = None,
     check: Check = False,
     out: Out = Path("simulation"),
+    as_json: AsJson = False,
 ) -> None:
     """Run schedulers on a trace or a workload, on a virtual clock."""
     from cli.simulate import Wanted, run_simulation
@@ -108,16 +117,15 @@ def simulate(
         pictures=pictures,
         check=check,
         out=out,
+        as_json=as_json,
     )
     raise typer.Exit(run_simulation(wanted))
 
 
 def calibrate(
     out: Annotated[Path, typer.Option(help="The profile to write.")] = Path("profile.json"),
-    config: Annotated[Path | None, typer.Option(help="As `walkway serve`.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="As `walkway serve`.")
-    ] = None,
+    config: Config = None,
+    assignments: Assignments = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each step; medians count.")] = 5,
 ) -> None:
     """Measure what steps cost here, as a profile for `walkway simulate`."""
@@ -128,5 +136,5 @@ def calibrate(
 
 def register_simulation(app: typer.Typer) -> None:
     """Add the commands to `walkway`."""
-    app.command()(simulate)
-    app.command()(calibrate)
+    for command in (simulate, calibrate):
+        app.command(rich_help_panel=PANEL)(command)

@@ -1,10 +1,14 @@
 """Shows an engine's statistics as they change."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from cli.as_json import plain, print_json
 from cli.asking import open_channel
 from protos.walkway.v1 import admin_pb2 as pb
 from protos.walkway.v1.admin_pb2_grpc import AdminServiceStub
@@ -23,19 +27,29 @@ COUNTERS = (
 def watch(target: str, interval_s: float, count: int | None) -> None:
     """Update a table in place; on what is no terminal the last one is written. Ends with
     the stream, or after `count` updates."""
+    before = None
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+        for found in _updates(target, interval_s, count):
+            live.update(statistics_table(found, before), refresh=True)
+            before = found
+
+
+def print_statistics(target: str, interval_s: float, count: int) -> None:
+    """Each of `count` updates as a line of JSON."""
+    for found in _updates(target, interval_s, count):
+        print_json(plain(found))
+
+
+def _updates(
+    target: str, interval_s: float, count: int | None
+) -> Iterator[pb.StreamStatisticsResponse]:
     request = pb.StreamStatisticsRequest()
     request.interval.FromNanoseconds(int(interval_s * 1e9))
     with open_channel(target) as channel:
         stub = AdminServiceStub(channel)  # type: ignore[no-untyped-call]
         call = stub.StreamStatistics(request)
-        before = None
         try:
-            with Live(console=Console(highlight=False), auto_refresh=False) as live:
-                for number, found in enumerate(call, 1):
-                    live.update(statistics_table(found, before), refresh=True)
-                    before = found
-                    if number == count:
-                        return
+            yield from islice(call, count)
         finally:
             call.cancel()
 

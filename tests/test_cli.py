@@ -2,16 +2,21 @@
 
 import asyncio
 import dataclasses
+import json
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import msgspec
 import pytest
 import structlog
 from rich.console import Console
+from rich.table import Table
 from typer.testing import CliRunner, Result
 
 from cli.asking import Wishes, summary_line
+from cli.completion import complete_profile, complete_scheduler, complete_setting
 from cli.main import app
+from cli.requests import requests_table
 from cli.top import statistics_table
 from protos.walkway.v1 import admin_pb2
 from protos.walkway.v1 import inference_pb2 as pb
@@ -36,9 +41,13 @@ async def walkway(wire: Wire | None, *arguments: str, stdin: str | bytes = "") -
     if wire:
         listeners = wire.service.listeners
         port = listeners.admin_port if arguments[0] in OPERATORS else listeners.port
-    target = f"127.0.0.1:{port}"
-    command = [*arguments, "--target", target]
-    return await asyncio.to_thread(CliRunner().invoke, app, command, input=stdin)
+    return await run(*arguments, "--target", f"127.0.0.1:{port}", stdin=stdin)
+
+
+async def run(*arguments: str, stdin: str | bytes = "") -> Result:
+    return await asyncio.to_thread(
+        CliRunner().invoke, app, arguments, input=stdin, prog_name="walkway"
+    )
 
 
 async def test_generate_writes_the_answer_and_what_it_took() -> None:
@@ -105,6 +114,178 @@ async def test_nobody_at_the_target_is_one_line(command: tuple[str, ...]) -> Non
     assert said.exit_code == 1
     assert said.stderr.strip().startswith("walkway: nothing answers at 127.0.0.1:1")
     assert len(said.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("info",), ("requests",)])
+async def test_a_wrong_port_is_named_for_what_it_is(command: tuple[str, ...]) -> None:
+    async with serving(metrics={"enabled": True, "port": 0}) as wire:
+        ports = wire.service.listeners
+        wrong = ports.port if command[0] in OPERATORS else ports.admin_port
+        names = ("admin", "inference") if command[0] in OPERATORS else ("inference", "admin")
+        said = await run(*command, "--port", str(wrong))
+        line = f"127.0.0.1:{wrong} is a service's {names[1]} address, and this command asks"
+        assert said.exit_code == 1
+        assert said.stderr.startswith(f"walkway: {line} the {names[0]} one: ")
+        said = await run(*command, "--port", str(ports.metrics_port))
+        assert "speaks HTTP/1.1 (the metrics address?)" in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+
+async def test_a_target_may_be_a_url() -> None:
+    async with serving() as wire:
+        port = wire.service.listeners.port
+        assert (await run("info", "--target", f"http://127.0.0.1:{port}/")).exit_code == 0
+        assert (await run("info", "--target", str(port))).exit_code == 0
+        assert (await run("info", "--port", str(port))).exit_code == 0
+
+
+async def test_a_host_that_does_not_exist_is_one_line() -> None:
+    said = await run("info", "--target", "nobody.invalid")
+    assert (said.exit_code, said.stderr) == (
+        1,
+        "walkway: no host named nobody.invalid is found\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (("generate",), "Missing argument 'prompt'; see `walkway generate --help`"),
+        (("generate", "x", "--top-k", "few"), "Invalid value for '--top-k': "),
+        (("info", "--port", "70000"), "Invalid value for '--port': "),
+        (("info", "--target", "h:x"), "Invalid value for --target: h:x: port 'x' is not 1 "),
+        (("inof",), "No such command 'inof'"),
+        (("info", "--jsn"), "No such option: --jsn"),
+        (("scheduler", "set"), "Missing argument 'name'; see `walkway scheduler set --help`"),
+    ],
+)
+async def test_a_mistake_in_a_call_is_one_line(command: tuple[str, ...], line: str) -> None:
+    said = await run(*command)
+    assert said.exit_code == 2
+    assert said.stderr.startswith(f"walkway: {line}")
+    assert len(said.stderr.splitlines()) == 1 and not said.stdout
+
+
+async def test_version_and_help_have_their_usual_names() -> None:
+    assert (await run("--version")).stdout == f"walkway {version('walkway')}\n"
+    helped = await run("-h")
+    assert (await run("--help")).stdout == (await run()).stdout == helped.stdout
+    assert "--install-completion" in helped.stdout
+    assert "Usage: walkway info" in " ".join((await run("info", "-h")).stdout.split())
+
+
+def test_a_shell_completes_settings_schedulers_and_profiles() -> None:
+    assert list(complete_setting("memory.po")) == ["memory.pool_bytes="]
+    assert list(complete_setting("model.device=c")) == ["model.device=cpu", "model.device=cuda"]
+    assert complete_scheduler("f") == ["fair", "fcfs"]
+    assert "cpu" in complete_profile("")
+
+
+async def test_health_is_shown_by_name_and_told_by_the_exit_code() -> None:
+    async with serving() as wire:
+        said = await walkway(wire, "health", "--json")
+        assert said.exit_code == 0
+        states = json.loads(said.stdout)
+        assert states[""] == states["walkway.v1.InferenceService"] == "SERVING"
+        admin = wire.service.listeners.admin_port
+        found = json.loads((await run("health", "--json", "--port", str(admin))).stdout)
+        assert found["walkway.v1.AdminService"] == "SERVING"
+        named = await walkway(wire, "health", "--service", "walkway.v1.InferenceService")
+        assert (named.exit_code, named.stdout.split()[-1]) == (0, "SERVING")
+        unknown = await walkway(wire, "health", "--service", "nobody")
+        assert (unknown.exit_code, "unknown here" in unknown.stdout) == (1, True)
+        wire.service.listeners.drain()
+        said = await walkway(wire, "health")
+        assert said.exit_code == 1
+        assert "NOT_SERVING" in said.stdout
+
+
+async def test_a_prompt_is_shown_as_tokens() -> None:
+    async with serving() as wire:
+        said = await walkway(wire, "tokenize", "hé", "--json")
+        assert said.exit_code == 0
+        assert json.loads(said.stdout)["tokens"] == [
+            {"id": 104, "text": "h"},
+            {"id": 195, "text": "\ufffd"},
+            {"id": 169, "text": "\ufffd"},
+        ]
+        chat = await walkway(wire, "tokenize", "-", "--chat", "--system", "x", stdin="hé")
+        turns = [
+            pb.ChatMessage(role=r, content=c) for r, c in (("system", "x"), ("user", "hé"))
+        ]
+        request = pb.TokenizeRequest(chat=pb.Chat(messages=turns))
+        ids = (await wire.stub.Tokenize(request)).token_ids
+        assert f"{len(ids)} tokens" in chat.stdout
+        assert (await walkway(wire, "tokenize", "x", "--system", "y")).exit_code == 2
+
+
+async def test_a_dialogue_ends_answers_at_its_stop_strings() -> None:
+    async with serving() as wire:
+        options = ("--max-tokens", "40", "--temperature", "0")
+        whole = (await walkway(wire, "chat", "one", *options)).stdout.strip()
+        said = await walkway(wire, "chat", "one", *options, "--stop", whole[3:5])
+        assert said.stdout.strip() == whole[:3]
+
+
+@pytest.mark.parametrize("command", ["info", "scheduler", "requests", "top", "schedulers"])
+async def test_what_prints_a_table_prints_json_too(command: str) -> None:
+    async with serving() as wire:
+        said = await (
+            run(command, "--json")
+            if command == "schedulers"
+            else walkway(wire, command, "--json")
+        )
+        assert said.exit_code == 0, said.stderr
+        (line,) = said.stdout.splitlines()
+        names = {
+            "info": "max_message_bytes",
+            "scheduler": "options",
+            "requests": "total",
+            "top": "uptime",
+            "schedulers": "promises",
+        }
+        found = json.loads(line)
+        assert names[command] in (found[0] if isinstance(found, list) else found)
+
+
+async def test_the_scheduler_of_an_exchange_is_json_too() -> None:
+    async with serving() as wire:
+        options = ("priority", "--option", "age_s=2.5", "--json")
+        found = json.loads((await walkway(wire, "scheduler", "set", *options)).stdout)
+        assert (found["name"], found["options"]["age_s"]) == ("priority", 2.5)
+
+
+def test_a_table_of_requests_fits_80_columns() -> None:
+    name, tenant = "8b8e3c1a-5f0e-4f0e-9d0e-8b8e3c1a5f0e", "team-research-evaluation"
+    found = admin_pb2.ListRequestsResponse()
+    found.requests.add(
+        id=123456,
+        request_id=name,
+        state=admin_pb2.REQUEST_STATE_RUNNING,
+        tenant=tenant,
+        priority=12,
+        prompt_tokens=31234,
+        output_tokens=1200,
+        pages=2031,
+        host_pages=400,
+        preemptions=3,
+        recomputed_tokens=12000,
+    ).age.FromSeconds(1234)
+    lines = rendered(requests_table(found))
+    text = "".join("".join(lines).split())
+    for cell in ("31234+1200", "2031+400", "3(12000)", "1234.0", "running"):
+        assert cell in text
+
+
+def rendered(table: Table) -> list[str]:
+    """At 80 columns, of which no cell was cut."""
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    return lines
 
 
 async def test_a_dialogue_remembers_what_was_said() -> None:

@@ -18,10 +18,13 @@ PACKAGES = ("protos", "service", "schedulers", "memory", "models", "bench", "cli
 EXTRAS = {"flashinfer", "hypothesis", "matplotlib", "tvm_ffi"}
 COMMANDS = {
     "serve",
+    "doctor",
+    "settings",
     "generate",
     "chat",
+    "tokenize",
     "info",
-    "doctor",
+    "health",
     "demo",
     "requests",
     "top",
