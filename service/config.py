@@ -53,9 +53,9 @@ def _load(
     named = os.environ.get(FILE_VARIABLE)
     path = file or (Path(named) if named else None)
     sources = {"command line": _tree(assignments), "environment": dict[str, Any]()}
-    if path:
-        sources[f"file {path}"] = _read(path)
     from_file = _read(path) if path else {}
+    if path:
+        sources[f"file {path}"] = from_file
 
     class Sourced(Settings):
         @classmethod
