@@ -171,12 +171,19 @@ class Supervisor:
     async def _launch(self) -> Ready:
         self._generation += 1
         address = f"ipc://{self._directory}/{self._generation}"
+        try:
+            suspect = Suspect()
+        except OSError as error:
+            raise StartupError(
+                f"no memory can be shared with the engine's process: {error.strerror}: "
+                f"{error.filename} (a container gets /dev/shm by --shm-size or --ipc=host)"
+            ) from error
         spec = EngineSpec(
             address,
             self._generation,
             self._settings.model_copy(update={"scheduler": self._chosen.choice}),
             self._build,
-            Suspect(),
+            suspect,
             self._chosen.replaces,
         )
         began_s = self._clock()

@@ -1,5 +1,6 @@
 """The service as an operator meets it: settings, start, signals and exit codes."""
 
+import errno
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import heap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -159,6 +161,20 @@ def test_no_place_for_temporary_files_is_one_line_and_exit_code_2(
         patched.setattr("tempfile.tempdir", "/no/such/folder")
         line = fails(capfd)
     assert "No such file" in line
+
+
+def test_a_read_only_dev_shm_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def sealed(*arguments: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "/dev/shm/pym-1-abc")
+
+    monkeypatch.setattr(heap, "Arena", sealed)
+    monkeypatch.setattr(heap.BufferWrapper, "_heap", heap.Heap())
+    line = fails(capfd, "model.source=toy")
+    assert "no memory can be shared with the engine's process" in line
+    assert "Read-only file system: /dev/shm/pym-1-abc" in line
+    assert "--ipc=host" in line
 
 
 def test_a_scheduler_that_does_not_exist_is_one_line_and_exit_code_2(
