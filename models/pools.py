@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from models.errors import ModelError
+from models.sizes import apart, in_units
 
 CPU_POOL_BYTES = 2 * 2**30
 
@@ -29,9 +30,10 @@ def cpu_pages(
     host_pages = wish.host_bytes // page_bytes
     wanted = (pages + host_pages) * page_bytes
     if wanted > available_bytes:
+        need, there = apart(wanted, available_bytes)
         raise ModelError(
-            f"the pages need {wanted} bytes ({pages} in the pool, {host_pages} on the "
-            f"host), and {available_bytes} bytes of memory are available beside the weights"
+            f"the pages need {need} ({pages} in the pool, {host_pages} on the host), and "
+            f"{there} of memory are available beside the weights"
         )
     return pages, host_pages
 
@@ -45,7 +47,7 @@ def gpu_pages(
     if pages is None and wish.pool_bytes is not None:
         pages = _at_least_two(wish.pool_bytes, page_bytes, "")
     if pages is None:
-        why = f" (memory.device_fraction {wish.device_fraction} of {free_bytes} free bytes)"
+        why = f" (memory.device_fraction {wish.device_fraction} of {in_units(free_bytes)} free)"
         pages = _at_least_two(int(free_bytes * wish.device_fraction), page_bytes, why)
     _fits(
         pages,
@@ -64,15 +66,13 @@ def _at_least_two(pool_bytes: int, page_bytes: int, why: str) -> int:
     pages = pool_bytes // page_bytes
     if pages < 2:  # the first is scratch
         raise ModelError(
-            f"a pool of {pool_bytes} bytes{why} holds {pages} pages of {page_bytes} bytes; "
-            "at least 2 are needed"
+            f"a pool of {in_units(pool_bytes)}{why} holds {pages} pages of "
+            f"{in_units(page_bytes)}; at least 2 are needed"
         )
     return pages
 
 
 def _fits(pages: int, where: str, page_bytes: int, bytes_there: int, there: str) -> None:
     if pages * page_bytes > bytes_there:
-        raise ModelError(
-            f"{pages} pages {where} need {pages * page_bytes} bytes, and {bytes_there} bytes "
-            f"{there}"
-        )
+        need, left = apart(pages * page_bytes, bytes_there)
+        raise ModelError(f"{pages} pages {where} need {need}, and {left} {there}")

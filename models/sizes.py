@@ -16,6 +16,12 @@ def in_units(size_bytes: int) -> str:
     return f"{shown.removesuffix('.0')} {UNITS[power]}"
 
 
+def apart(wanted: int, there: int) -> tuple[str, str]:
+    """Both in units, or to the byte where units show no difference."""
+    shown = in_units(wanted), in_units(there)
+    return shown if shown[0] != shown[1] else (f"{wanted} B", f"{there} B")
+
+
 def read_size(text: str) -> int:
     """Bytes of `2GiB` (binary), `2GB` or `2G` (decimal), or `2147483648`. ValueError."""
     found = _SIZE.fullmatch(text)

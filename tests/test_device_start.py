@@ -188,11 +188,11 @@ def test_a_pool_is_what_was_asked_for_or_a_share_of_what_is_free() -> None:
 @pytest.mark.parametrize(
     ("wish", "free", "said"),
     [
-        (PoolWish(), 211, "189 bytes .*0.9 of 211 .* 1 pages of 100 bytes; at least 2"),
-        (PoolWish(pool_bytes=199), 10**6, "199 bytes holds 1 pages of 100 bytes"),
-        (PoolWish(num_pages=11), 1099, "11 pages in the pool need 1100 bytes, and 1099"),
-        (PoolWish(pool_bytes=1200), 1199, "12 pages in the pool need 1200 bytes, and 1199"),
-        (PoolWish(host_bytes=900), 10**6, "9 pages on the host need 900 bytes, and 800"),
+        (PoolWish(), 211, "189 B .*0.9 of 211 B free.* 1 pages of 100 B; at least 2"),
+        (PoolWish(pool_bytes=199), 10**6, "199 B holds 1 pages of 100 B"),
+        (PoolWish(num_pages=11), 1099, "11 pages in the pool need 1100 B, and 1099 B of GPU"),
+        (PoolWish(pool_bytes=1200), 1199, "12 pages in the pool need 1200 B, and 1199 B"),
+        (PoolWish(host_bytes=900), 10**6, "9 pages on the host need 900 B, and 800 B"),
     ],
 )
 def test_a_pool_that_does_not_fit_is_refused_with_the_numbers(

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from models.sizes import in_units, read_size
+from models.sizes import apart, in_units, read_size
 from service.config import ConfigError, load_settings
 from service.provenance import names
 
@@ -152,3 +152,8 @@ def test_what_is_no_size_is_one_line(text: str) -> None:
 )
 def test_a_size_is_shown_in_its_largest_unit(size_bytes: int, shown: str) -> None:
     assert in_units(size_bytes) == shown
+
+
+def test_sizes_that_units_do_not_tell_apart_are_told_to_the_byte() -> None:
+    assert apart(2**30 + 1, 2**30) == ("1073741825 B", "1073741824 B")
+    assert apart(2**31, 2**30) == ("2 GiB", "1 GiB")
