@@ -4,17 +4,15 @@ and attention backend, by the code that the loader itself asks; nothing is fetch
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from cli.gpu_probes import gpu_kernels
 from cli.machine import Choice, Fault, Invariance, Model, Serving
 from cli.probes import attempt
 from memory.attention.choose import choose
 from memory.attention.interface import KVSpec
-from models.config import ModelConfig, from_hf, limit_context
+from models.checkpoint import open_checkpoint
+from models.config import ModelConfig, limit_context
 from models.devices import DTYPES, choose_device, choose_dtype
-from models.gguf_config import from_gguf
-from models.gguf_file import read_gguf
 from models.invariance import make_invariant
 from models.layers import LayerReader
 from models.linear import cpu_kernel
@@ -37,14 +35,10 @@ def model(settings: Settings) -> Model:
         refuse_ranks(settings.engine.tensor_parallel)
         return Model(None)
     path = cached_path(settings.model.source)
-    config = SMOLLM2_135M if path is None else _read(path)
+    config = SMOLLM2_135M if path is None else open_checkpoint(path).config
     config = limit_context(config, settings.model.max_context_tokens)
     refuse_uneven(config, settings.engine.tensor_parallel)
     return Model(config, here=path is not None)
-
-
-def _read(path: Path) -> ModelConfig:
-    return from_hf(path) if path.is_dir() else from_gguf(read_gguf(path))
 
 
 def serving(config: ModelConfig, settings: Settings) -> Serving:

@@ -70,6 +70,8 @@ def _parse(path: Path, data: mmap.mmap) -> GgufFile:
         raise ModelError(f"{path} is no GGUF file")
     cursor = _Cursor(data, 4)
     version = cursor.whole("I")
+    if version in (2 << 24, 3 << 24):
+        raise ModelError(f"{path} is big-endian; only little-endian GGUF files are read")
     if version not in (2, 3):
         raise ModelError(f"{path} is GGUF version {version}; supported: 2, 3")
     num_tensors, num_values = cursor.whole("Q"), cursor.whole("Q")
@@ -79,9 +81,12 @@ def _parse(path: Path, data: mmap.mmap) -> GgufFile:
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"alignment {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
-    return GgufFile(
-        path, metadata, {name: replace(t, offset=t.offset + start) for name, t in found}
-    )
+    tensors: dict[str, GgufTensor] = {}
+    for name, tensor in found:
+        if name in tensors:
+            raise ModelError(f"tensor {name} is stored twice in {path}")
+        tensors[name] = replace(tensor, offset=tensor.offset + start)
+    return GgufFile(path, metadata, tensors)
 
 
 class _Cursor:

@@ -5,6 +5,7 @@ neighbours; here the halves are rotated, so the rows are put back.
 """
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from models.config import ModelConfig
 from models.errors import ModelError
+from models.gguf_config import ROPE_FREQS
 from models.gguf_file import GgufFile, GgufTensor
 from models.weights import check_tensor
 
@@ -48,6 +50,14 @@ class GgufWeights:
         self._heads = (
             {"attn_q": config.num_q_heads, "attn_k": config.num_kv_heads} if permuted else {}
         )
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._file.tensors.keys() - {ROPE_FREQS}
+
+    def name_of(self, name: str) -> str | None:
+        stem = gguf_name(name)
+        return stem if stem in self._file.tensors else None
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         stem = gguf_name(name)

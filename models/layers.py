@@ -61,11 +61,12 @@ class LayerReader:
         table = (c.vocab_size, c.hidden_size)
         embedding = self._read("model.embed_tokens.weight", *table)
         head = embedding if c.tied else self._read("lm_head.weight", *table)
+        bias = self._read("lm_head.bias", c.vocab_size) if c.head_bias else None
         return Decoder(
             embedding=embedding,
             layers=tuple(self._layer(f"model.layers.{i}.") for i in range(c.num_layers)),
             norm=self._read("model.norm.weight", c.hidden_size),
-            head=Linear(head, None, self.kernel, max_rows=HEAD_ROWS),
+            head=Linear(head, bias, self.kernel, max_rows=HEAD_ROWS),
         )
 
     def _layer(self, at: str) -> Layer:
@@ -81,8 +82,8 @@ class LayerReader:
             k_norm=self._head_norm(f"{at}self_attn.k_norm.weight"),
             output=self._by_inputs(f"{at}self_attn.o_proj", hidden, q, c.output_bias),
             mlp_norm=self._read(f"{at}post_attention_layernorm.weight", hidden),
-            gate_up=self._by_outputs(at, gate_up, hidden, False),
-            down=self._by_inputs(f"{at}mlp.down_proj", hidden, inner, False),
+            gate_up=self._by_outputs(at, gate_up, hidden, c.mlp_bias),
+            down=self._by_inputs(f"{at}mlp.down_proj", hidden, inner, c.mlp_bias),
         )
 
     def _by_outputs(self, at: str, parts: dict[str, int], width: int, bias: bool) -> Linear:

@@ -68,9 +68,10 @@ class Llama:
 
 def rope_table(rope: Rope, head_dim: int, positions: int) -> Tensor:
     """Cosines, then sines: float32 [positions, head_dim], each half head_dim / 2 wide."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequency = 1.0 / (rope.theta**exponents)
-    if rope.divisors is not None:
-        frequency = frequency / torch.tensor(rope.divisors, dtype=torch.float32)
+    if rope.frequencies is None:
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        frequency = 1.0 / (rope.theta**exponents)
+    else:
+        frequency = torch.tensor(rope.frequencies, dtype=torch.float32)
     angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequency
-    return torch.cat((angles.cos(), angles.sin()), dim=1)
+    return torch.cat((angles.cos(), angles.sin()), dim=1) * rope.scale

@@ -1,8 +1,7 @@
 """Brings a model up: from the settings' words to a runner and what is to be known of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -11,13 +10,12 @@ from memory.attention.interface import AttentionBackend, KVSpec
 from models.available_cores import threads_for
 from models.available_memory import available_bytes, free_device_bytes
 from models.batch import AheadRunner
-from models.config import ModelConfig, from_hf, limit_context
+from models.checkpoint import open_checkpoint, tensors_of
+from models.config import ModelConfig, limit_context
 from models.device_start import Demands, Machine, room_on_device, start_on_device
 from models.device_weights import OnDevice
 from models.devices import DTYPES, DtypeName, choose_device, choose_dtype
 from models.errors import ModelError
-from models.gguf_config import from_gguf
-from models.gguf_file import read_gguf
 from models.graphs import CudaCapture
 from models.invariance import make_invariant
 from models.layers import Decoder, LayerReader
@@ -27,7 +25,7 @@ from models.pools import PoolWish, cpu_pages
 from models.runner import TorchRunner
 from models.shard import LONE, Seat, refuse_uneven
 from models.trial import StepSize
-from models.weights import SafetensorsFolder, TensorSource
+from models.weights import TensorSource
 
 SUMMED = "the ranks' terms of a sum are added in an order that depends on the row's place"
 ON_GPU = "a GPU's kernels sum in an order that depends on the batch"
@@ -66,7 +64,8 @@ class LoadOptions:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A model that is ready. `num_pages` counts the scratch page; `batch_why` says why the
-    answers' bits may depend on the batch, where `batch_invariant` is false."""
+    answers' bits may depend on the batch, where `batch_invariant` is false. `tensors` were
+    read, `unused` were not; `rope` and `head` are for people."""
 
     runner: AheadRunner
     family: str
@@ -83,6 +82,11 @@ class Loaded:
     batch_why: str
     eos_ids: tuple[int, ...]
     temperature: float
+    tensors: int
+    rope: str
+    window: int | None
+    head: str
+    unused: tuple[str, ...] = ()
 
 
 def load(options: LoadOptions, seat: Seat = LONE) -> Loaded:
@@ -92,8 +96,9 @@ def load(options: LoadOptions, seat: Seat = LONE) -> Loaded:
     from models.source import model_path
 
     choose_dtype(options.dtype, choose_device(options.device))  # first: it fails in no time
-    config, source = _opened(model_path(options.source))
-    return bring_up(config, source, options, seat)
+    found = open_checkpoint(model_path(options.source))
+    loaded = bring_up(found.config, found.source, options, seat)
+    return replace(loaded, unused=found.unused)
 
 
 def bring_up(
@@ -213,14 +218,8 @@ class _Loading:
             # stop at.
             eos_ids=tuple(id for id in config.eos_ids if 0 <= id < config.vocab_size),
             temperature=config.temperature,
+            tensors=len(tensors_of(config)),
+            rope=str(config.rope),
+            window=config.window,
+            head="the embedding" if config.tied else "stored",
         )
-
-
-def _opened(path: Path) -> tuple[ModelConfig, TensorSource]:
-    if path.is_dir():
-        return from_hf(path), SafetensorsFolder(path)
-    from models.gguf_weights import GgufWeights
-
-    file = read_gguf(path)
-    config = from_gguf(file)
-    return config, GgufWeights(file, config)

@@ -20,9 +20,10 @@ from models.batch import (
     Sampling,
     StepBatch,
 )
-from models.config import ModelConfig, from_hf
+from models.config import ModelConfig
 from models.device_runner import DeviceRunner
 from models.graphs import DecodeGraphs, Work
+from models.hf_config import from_hf
 from models.layers import LayerReader
 from models.linear import plain
 from models.llama import Llama

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from models.config import from_hf
 from models.errors import ModelError
 from models.gguf_config import from_gguf
 from models.gguf_file import read_gguf
+from models.hf_config import from_hf
 from service.build import build
 from tests.tiny_models import saved, tiny_model, write_gguf
 from tests.wire import make_settings

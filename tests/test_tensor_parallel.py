@@ -23,8 +23,8 @@ from torch import Tensor
 from memory.attention.interface import KVSpec
 from memory.attention.reference import ReferenceAttention
 from models.batch import RequestId, Row, RowResult, Runner, Sampling, StepBatch
-from models.config import from_hf
 from models.errors import DeviceLost, ModelError
+from models.hf_config import from_hf
 from models.layers import LayerReader
 from models.linear import cpu_kernel
 from models.llama import Llama

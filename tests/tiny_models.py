@@ -1,10 +1,12 @@
 """Tiny random models of each family, made by transformers, and rows to run them with."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 import transformers
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 from gguf.quants import quantize
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -35,19 +37,35 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
     "llama": ("Llama", {}),
     "llama, tied": ("Llama", {"tie_word_embeddings": True}),
     "llama, llama3 rope": ("Llama", {"rope_parameters": LLAMA3}),
-    "llama, biases": ("Llama", {"attention_bias": True}),
+    "llama, biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
     "mistral": ("Mistral", {"sliding_window": None}),
     "qwen2": ("Qwen2", {}),
     "qwen2, tied": ("Qwen2", {"tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {"head_dim": 32}),
     "qwen3, tied": ("Qwen3", {"tie_word_embeddings": True}),
 }
+SELDOM: dict[str, tuple[str, dict[str, object]]] = {
+    "llama, no groups": ("Llama", {"num_key_value_heads": 4}),
+    "qwen2, no groups": ("Qwen2", {"num_key_value_heads": 4}),
+    "mistral, eight heads": (
+        "Mistral",
+        {
+            "num_attention_heads": 8,
+            "num_key_value_heads": 8,
+            "head_dim": 8,
+            "sliding_window": None,
+        },
+    ),
+    "qwen3, wide heads": ("Qwen3", {"head_dim": 128}),
+    "qwen3, biases": ("Qwen3", {"attention_bias": True}),
+}
+"""Kinds that are not crossed with every setting."""
 
 
 def tiny_model(kind: str) -> PreTrainedModel:
-    """A float32 model of one of `KINDS`, the same at each call. Norms and biases are random
-    too, since ones and zeros would hide a mistake."""
-    name, changes = KINDS[kind]
+    """A float32 model of one of `KINDS` or `SELDOM`, the same at each call. Norms and biases
+    are random too, since ones and zeros would hide a mistake."""
+    name, changes = {**KINDS, **SELDOM}[kind]
     config = getattr(transformers, f"{name}Config")(**{**SHAPE, **changes})
     torch.manual_seed(7)
     model: PreTrainedModel = getattr(transformers, f"{name}ForCausalLM")(config)
@@ -68,9 +86,12 @@ def write_gguf(
     model: PreTrainedModel,
     path: Path,
     kind: GGMLQuantizationType = GGMLQuantizationType.F32,
+    metadata: Mapping[str, object] = MappingProxyType({}),
+    tensors: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Path:
     """The model as a GGUF file, with Q and K rows in the order llama.cpp's converter gives
-    them. Matrices are stored as `kind`."""
+    them. Matrices are stored as `kind`. `metadata` has other values for its keys, None for
+    none, and `tensors` more tensors."""
     c = model.config
     writer = GGUFWriter(path, c.model_type)
     writer.add_context_length(c.max_position_embeddings)
@@ -94,6 +115,12 @@ def write_gguf(
         stored = quantize(values, kind if values.ndim == 2 else GGMLQuantizationType.F32)
         raw = kind if values.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(gguf_name(name), stored, raw_dtype=raw)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor.numpy())
+    for key, value in metadata.items():
+        writer.kv_data[0].pop(key, None)
+        if value is not None:
+            writer.add_key_value(key, value, GGUFValueType.get_type(value))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
