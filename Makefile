@@ -9,7 +9,7 @@ PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python
 # The tests start a hundred processes; without cached bytecode each compiles everything again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help env check test demo serve protos bench image image-gpu clean
+.PHONY: help env check test demo serve protos docs bench image image-gpu clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,6 +49,9 @@ serve: env  ## leave the service running
 
 protos: env  ## generate the wire contract's code
 	$(call PROTOC,.)
+
+docs: env  ## write the pages that are made from the code
+	$(BIN)/python -m service.metrics.page > docs/metrics.md
 
 bench: env  ## measure the service (see bench/compare.py --help)
 	$(BIN)/python -m bench.compare $(ARGS)

@@ -63,9 +63,10 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model that is ready. `num_pages` counts the scratch page; `batch_why` says why the
-    answers' bits may depend on the batch, where `batch_invariant` is false. `tensors` were
-    read, `unused` were not; `rope` and `head` are for people."""
+    """A model that is ready. `num_pages` counts the scratch page, `page_bytes` are on all
+    ranks; `batch_why` says why the answers' bits may depend on the batch, where
+    `batch_invariant` is false. `tensors` were read, `unused` were not; `rope` and `head` are
+    for people."""
 
     runner: AheadRunner
     family: str
@@ -82,6 +83,7 @@ class Loaded:
     batch_why: str
     eos_ids: tuple[int, ...]
     temperature: float
+    page_bytes: int
     tensors: int
     rope: str
     window: int | None
@@ -143,7 +145,7 @@ class _Loading:
             up = self._on_cpu(model, decoder, attention)
         else:
             up = self._on_gpu(model, attention)
-        return self._described(up, attention.name, why)
+        return self._described(up, attention, why)
 
     def _decoder(self, source: TensorSource) -> Decoder:
         dtype = DTYPES[self.dtype]
@@ -198,7 +200,7 @@ class _Loading:
         o = self.options
         return PoolWish(o.num_pages, o.pool_bytes, o.device_fraction, o.host_bytes)
 
-    def _described(self, up: _Up, attention: str, why: str) -> Loaded:
+    def _described(self, up: _Up, attention: AttentionBackend, why: str) -> Loaded:
         config = self.config
         return Loaded(
             runner=up.runner,
@@ -210,7 +212,7 @@ class _Loading:
             num_pages=up.num_pages,
             host_pages=up.host_pages,
             page_size=self.options.page_size,
-            attention=attention,
+            attention=attention.name,
             attention_why=why,
             batch_invariant=up.fault is None,
             batch_why=up.fault or "",
@@ -222,4 +224,5 @@ class _Loading:
             rope=str(config.rope),
             window=config.window,
             head="the embedding" if config.tied else "stored",
+            page_bytes=attention.spec.page_bytes * self.seat.shard.size,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+import msgspec
 import structlog
 
 from memory.host import HostPages
@@ -88,7 +89,13 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
         audit,
         steps_in_flight=settings.engine.steps_in_flight,
     )
-    return Built(core, model.runner, model.ready)
+    ready = msgspec.structs.replace(
+        model.ready,
+        max_rows=limits.max_rows,
+        max_step_tokens=limits.max_tokens,
+        host_pages=model.host_pages,
+    )
+    return Built(core, model.runner, ready)
 
 
 def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
@@ -132,6 +139,7 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
         scheduler=settings.scheduler.name,
         eos_ids=list(loaded.eos_ids),
         temperature=loaded.temperature,
+        page_bytes=loaded.page_bytes,
     )
     return _Model(loaded.runner, loaded.host_pages, ready)
 
@@ -183,6 +191,7 @@ def _toy(settings: Settings) -> _Model:
         batch_invariant=True,
         scheduler=settings.scheduler.name,
         eos_ids=[EOS],
+        page_bytes=page_bytes,
     )
     return _Model(ToyRunner(num_pages, memory.page_size, host_pages), host_pages, ready)
 

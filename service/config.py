@@ -98,7 +98,9 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
         group, nested, _ = name.removeprefix(PREFIX).lower().partition(NESTED)
         if name.startswith(PREFIX) and nested and group not in _groups():
             setting = name.removeprefix(PREFIX).replace(NESTED, ".").lower()
-            meant = did_you_mean(setting, lambda near: PREFIX + near.upper().replace(".", NESTED))
+            meant = did_you_mean(
+                setting, lambda near: PREFIX + near.upper().replace(".", NESTED)
+            )
             raise ConfigError(
                 f"environment variable {name}: unknown setting; groups are "
                 + ", ".join(_groups())

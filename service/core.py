@@ -109,7 +109,7 @@ class Core:
 
     def finish(self, step: Step, result: StepResult, now_s: float) -> None:
         """The step returned."""
-        self._ledger.stepped(result, len(step.computing))
+        self._ledger.stepped(result, step.batch)
         if self._ahead is not None:
             self._ahead.returned(step)
         for request, row in zip(step.computing, step.batch.rows, strict=True):
@@ -141,6 +141,7 @@ class Core:
         stats.swapped = len(self.swapped)
         stats.free_pages, stats.cached_pages = pages.free_pages, pages.cached_pages
         stats.held_pages = pages.capacity - pages.free_pages
+        stats.host_free_pages = self.residency.host.free_pages
         running = dict.values(self.running)  # in no order, which takes a third of the time
         unused = sum(map(self.residency.unused_slots, running))
         stats.used_slots = stats.held_pages * self.residency.page_size - unused

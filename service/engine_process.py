@@ -96,7 +96,10 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
         started = True
         channel.announce(
             msgspec.structs.replace(
-                built.ready, generation=spec.generation, scheduler=built.core.planner.name
+                built.ready,
+                generation=spec.generation,
+                scheduler=built.core.planner.name,
+                pid=os.getpid(),
             )
         )
         loop.run()

@@ -62,11 +62,15 @@ class FrontEnd:
         self._tokenising: Tokenising | None = None
         server = settings.server
         self.leaving = Leaving()
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.model.source)
         self.statistics = Statistics(time.monotonic)
         self.streams = Streams(self._send)
         self.desk = Desk(self._send, self._exchanged)
         self.admission = Admission(server.max_waiting_requests, server.max_waiting_tokens)
+        self.metrics.watch_queue(
+            self.admission, server.max_waiting_requests, server.max_waiting_tokens
+        )
+        self._watching_lag: asyncio.Task[None] | None = None
         grants = Grants(server.request_timeout_s, server.queue_timeout_s)
         self.reception = Reception(self.streams, self.admission, grants, time.monotonic)
         self._supervisor = Supervisor(settings, build, self)
@@ -79,6 +83,7 @@ class FrontEnd:
         """Listen, then load. Raises StartError."""
         started_s = time.monotonic()
         self._listen()
+        self._watching_lag = asyncio.create_task(self.metrics.process.watch_lag())
         await self.listeners.start()
         source = self._settings.model.source
         try:
@@ -135,6 +140,8 @@ class FrontEnd:
         await self.leaving.within(ENDING_S, self.streams.idle())
         await self.listeners.stop(LAST_WORDS_S)
         await self._stop_engine()
+        if self._watching_lag:
+            self._watching_lag.cancel()
         if self._tokenising:
             self._tokenising.close()
 
@@ -153,15 +160,14 @@ class FrontEnd:
         """The engine serves."""
         assert self._tokenising, "the tokenizer is loaded before the engine starts"
         self.reception.learn(ready, self._tokenising)
-        pages = pool_pages(ready)
-        self.metrics.up(ready.generation, pages)
-        self.statistics.step(StepStats(free_pages=pages))
+        self.metrics.up(ready)
+        self.statistics.step(StepStats(free_pages=pool_pages(ready)))
         self._name_scheduler(ready.scheduler)
         self.listeners.show(True)
 
     def on_events(self, events: StepEvents) -> None:
         """A step's news."""
-        self.metrics.step(events.stats)
+        self.metrics.heard(events)
         self.statistics.step(events.stats)
         if events.stats.scheduler != self.statistics.scheduler:  # FCFS may stand in
             self._name_scheduler(events.stats.scheduler)
@@ -191,13 +197,13 @@ class FrontEnd:
 
     def _name_scheduler(self, name: str) -> None:
         self.reception.rename_scheduler(name)
-        self.metrics.scheduler(name)
+        self.metrics.engine.scheduler(name)
         self.statistics.scheduler = name
 
     def _listen(self) -> None:
         inference = InferenceServicer(
             self.reception,
-            Records(self.metrics),
+            Records(self.metrics.requests),
             self._settings.server.max_message_bytes,
             version("walkway"),
         )

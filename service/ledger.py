@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from models.batch import RowResult, StepResult
+from models.batch import RowResult, StepBatch, StepResult
 from schedulers.interface import Eviction, Mode
 from service.messages import Finish, Pause, Receipt, RequestEvent, StepStats
 from service.request import Request
@@ -76,10 +76,11 @@ class Ledger:
             if found.prompt_logprobs:
                 event.prompt_logprobs += found.prompt_logprobs[max(0, told) :]
 
-    def stepped(self, result: StepResult, rows: int) -> None:
+    def stepped(self, result: StepResult, batch: StepBatch) -> None:
         """A step returned."""
         self.stats.steps += 1
-        self.stats.rows += rows
+        self.stats.rows += len(batch.rows)
+        self.stats.step_tokens += sum(len(row.tokens) for row in batch.rows)
         self.stats.model_s += result.model_s
         self.stats.sample_s += result.sample_s
         self.stats.copy_s += result.copy_s

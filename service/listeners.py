@@ -8,7 +8,9 @@ from protos.walkway.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from service.admin import AdminServicer
 from service.health import Health
-from service.metrics import Metrics, MetricsServer
+from service.metrics import Metrics
+from service.metrics.endpoint import MetricsServer
+from service.metrics.rpcs import RpcWatch
 from service.server import ADMIN, SERVICE, PortTaken, listen, make_server
 from service.servicer import InferenceServicer
 from service.settings import Admin, Settings
@@ -32,11 +34,12 @@ class Listeners:
     ) -> None:
         """Take all addresses. Raises PortTaken, which names the setting."""
         settings = self._settings
-        server = self._server(SERVICE)
+        server = self._server(SERVICE, metrics)
         add_InferenceServiceServicer_to_server(inference, server)  # type: ignore[no-untyped-call]
         self.port = _open(server, "server", settings.server.host, settings.server.port)
         if settings.admin.enabled:
-            self._open_admin(settings.admin, admin)
+            self._open_admin(settings.admin, admin, metrics)
+        metrics.process.connections.watch({"inference": self.port, "admin": self.admin_port})
         if settings.metrics.enabled:
             self._open_metrics(settings.metrics, metrics)
 
@@ -63,14 +66,15 @@ class Listeners:
         if self._exposition:
             await asyncio.to_thread(self._exposition.stop)
 
-    def _server(self, service: str) -> grpc.aio.Server:
+    def _server(self, service: str, metrics: Metrics) -> grpc.aio.Server:
         health = Health(service)
         self._healths.append(health)
-        self._servers.append(make_server(self._settings.server, service, health))
+        watch = RpcWatch(metrics.rpcs)
+        self._servers.append(make_server(self._settings.server, service, health, [watch]))
         return self._servers[-1]
 
-    def _open_admin(self, settings: Admin, servicer: AdminServicer) -> None:
-        server = self._server(ADMIN)
+    def _open_admin(self, settings: Admin, servicer: AdminServicer, metrics: Metrics) -> None:
+        server = self._server(ADMIN, metrics)
         add_AdminServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         self.admin_port = _open(server, "admin", settings.host, settings.port)
 

@@ -143,7 +143,8 @@ class StepStats(msgspec.Struct, array_like=True):
     """Gauges after a step, and counters and time since the last message (they add up
     when messages merge). `used_slots` of `held_pages` pages carry a token; `scheduler` is
     the strategy in use. `overrun_tokens` were drawn for requests that had ended.
-    `refused_swaps` were recomputed, for want of room on the host."""
+    `refused_swaps` were recomputed, for want of room on the host. `step_tokens` were computed
+    in steps, whatever for."""
 
     scheduler: str = ""
     running: int = 0
@@ -170,6 +171,8 @@ class StepStats(msgspec.Struct, array_like=True):
     model_s: float = 0.0
     sample_s: float = 0.0
     copy_s: float = 0.0
+    step_tokens: int = 0
+    host_free_pages: int = 0
 
 
 class StepEvents(msgspec.Struct, tag=True, array_like=True):
@@ -228,7 +231,8 @@ class Inspected(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The engine serves. What the front end needs to know of it to judge a request;
-    `temperature` is that of requests which name none."""
+    `temperature` is that of requests which name none. From `pid` on for metrics alone, 0 where
+    nobody said; `page_bytes` is of a page on all ranks."""
 
     generation: int
     model: str
@@ -244,6 +248,11 @@ class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     scheduler: str
     eos_ids: list[int]
     temperature: float = 1.0
+    pid: int = 0
+    max_rows: int = 0
+    max_step_tokens: int = 0
+    page_bytes: int = 0
+    host_pages: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -22,6 +22,7 @@ COUNTERS = (
     "model_s",
     "sample_s",
     "copy_s",
+    "step_tokens",
 )
 TALLIES = ("evictions",)  # counters by a word
 

@@ -6,7 +6,7 @@ from service.call import Call
 from service.errors import CODES, Overloaded, ServiceError
 from service.field_rules import MAX_NAME_BYTES
 from service.messages import Receipt
-from service.metrics import Metrics
+from service.metrics.requests import Ended, RequestMetrics
 
 log = structlog.get_logger()
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 class Records:
     """For requests that were taken (`ended`) and for those that were not (`refused`)."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: RequestMetrics) -> None:
         self._metrics = metrics
 
     def refused(self, request_id: str, tenant: str, error: ServiceError) -> None:
@@ -31,15 +31,8 @@ class Records:
 
     def ended(self, call: Call) -> None:
         """A request is over, in whatever way."""
-        receipt, times = call.receipt, call.times
-        queue_s = call.queue_s
-        ttft_s = times.after_arrival(times.first_token_s)
-        total_s = times.after_arrival(times.end_s)
-        self._metrics.finished(call.ending, total_s or 0.0)
-        self._metrics.timed(queue_s, ttft_s, _gap_s(call))
-        self._metrics.dropped(call.dropped_tokens)
-        if receipt and receipt.preemptions:
-            self._metrics.paused(receipt.paused_s)
+        receipt, ended = call.receipt, _ended(call)
+        self._metrics.ended(ended)
         if isinstance(call.error, Overloaded):
             self._metrics.refused(CODES[Overloaded].name)
         log.info(
@@ -47,13 +40,13 @@ class Records:
             id=call.submit.id,
             request_id=call.request_id,
             tenant=call.submit.tenant,
-            prompt_tokens=len(call.submit.prompt),
+            prompt_tokens=ended.prompt_tokens,
             cached_tokens=receipt.cached_tokens if receipt else None,
-            output_tokens=call.output_tokens,
-            finish=call.ending,
-            queue_s=_rounded(queue_s),
-            ttft_s=_rounded(ttft_s),
-            total_s=_rounded(total_s),
+            output_tokens=ended.output_tokens,
+            finish=ended.finish,
+            queue_s=_rounded(ended.queue_s),
+            ttft_s=_rounded(ended.first_token_s),
+            total_s=_rounded(ended.total_s),
             **_disturbances(receipt),
         )
 
@@ -71,12 +64,19 @@ def _disturbances(receipt: Receipt | None) -> dict[str, float]:
     return {name: value for name, value in met.items() if value}
 
 
-def _gap_s(call: Call) -> float | None:
-    """Mean time between output tokens; None for fewer than two."""
-    first_s, last_s = call.times.first_token_s, call.times.last_token_s
-    if first_s is None or last_s is None or call.output_tokens < 2:
-        return None
-    return (last_s - first_s) / (call.output_tokens - 1)
+def _ended(call: Call) -> Ended:
+    receipt, times = call.receipt, call.times
+    return Ended(
+        finish=call.ending,
+        prompt_tokens=len(call.submit.prompt),
+        output_tokens=call.output_tokens,
+        dropped_tokens=call.dropped_tokens,
+        queue_s=call.queue_s,
+        first_token_s=times.after_arrival(times.first_token_s),
+        last_token_s=times.after_arrival(times.last_token_s),
+        total_s=times.after_arrival(times.end_s) or 0.0,
+        paused_s=receipt.paused_s if receipt and receipt.preemptions else None,
+    )
 
 
 def _rounded(length_s: float | None) -> float | None:

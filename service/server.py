@@ -1,6 +1,8 @@
 """The gRPC listener: options, address, health and reflection."""
 
 import socket
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -40,9 +42,14 @@ def options(server: Server) -> list[tuple[str, int]]:
     ]
 
 
-def make_server(settings: Server, service: str, health: Health) -> grpc.aio.Server:
+def make_server(
+    settings: Server,
+    service: str,
+    health: Health,
+    interceptors: Sequence["grpc.aio.ServerInterceptor[Any, Any]"] = (),
+) -> grpc.aio.Server:
     """A server for one service, with health and reflection, not listening yet."""
-    server = grpc.aio.server(options=options(settings))
+    server = grpc.aio.server(interceptors=interceptors, options=options(settings))
     server.add_generic_rpc_handlers((health.handler(),))
     reflection.enable_server_reflection((service, HEALTH, reflection.SERVICE_NAME), server)
     return server

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 import structlog
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from cli.serve import serve
@@ -428,11 +429,13 @@ def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None
         url = f"http://127.0.0.1:{service.started['metrics_port']}/metrics"
         with urllib.request.urlopen(url) as page:
             text = page.read().decode()
-        assert "walkway_output_tokens_total 8.0" in text
-        assert 'walkway_requests_finished_total{finish="length"} 1.0' in text
+        assert sample(text, "output_tokens_total") == 8
+        assert sample(text, "requests_finished_total", finish="length") == 1
         for part in ("schedule", "model", "sample", "copy"):
-            assert sample(text, f'step_seconds_count{{part="{part}"}}') == 8
-        assert sample(text, 'step_seconds_sum{part="schedule"}') > 0
+            assert sample(text, "step_seconds_count", part=part) == 8
+        assert sample(text, "step_seconds_sum", part="schedule") > 0
+        begun = "process_start_time_seconds"
+        assert sample(text, f"engine_{begun}") > unlabelled(text, begun)
         for name in ("queue", "time_to_first_token", "time_per_output_token"):
             assert sample(text, f"{name}_seconds_count") == 1
         service.process.send_signal(signal.SIGTERM)
@@ -449,15 +452,29 @@ def test_the_first_line_says_what_is_served_and_the_last_what_was_done() -> None
         assert 0 <= gaps_s <= ended["total_s"] - ended["ttft_s"] + 1e-3
 
 
-def sample(page: str, name: str) -> float:
-    """Of the page of metrics."""
-    (line,) = (line for line in page.splitlines() if line.startswith(f"walkway_{name} "))
+def unlabelled(page: str, name: str) -> float:
+    """Of the page of metrics: what is not the service's own."""
+    (line,) = (line for line in page.splitlines() if line.startswith(f"{name} "))
     return float(line.split()[-1])
 
 
+def sample(page: str, name: str, **labels: str) -> float:
+    """Of the page of metrics."""
+    wanted = (f"walkway_{name}", {"model_name": "toy"} | labels)
+    (found,) = (
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if (sample.name, sample.labels) == wanted
+    )
+    return found
+
+
 def test_the_parts_of_a_step_are_told_apart() -> None:
-    metrics = Metrics()
-    metrics.step(StepStats(steps=2, schedule_s=1.0, model_s=2.0, sample_s=3.0, copy_s=4.0))
+    metrics = Metrics("toy")
+    metrics.engine.step(
+        StepStats(steps=2, schedule_s=1.0, model_s=2.0, sample_s=3.0, copy_s=4.0)
+    )
     for seconds, part in enumerate(("schedule", "model", "sample", "copy"), start=1):
         for name, value in {"count": 2, "sum": seconds}.items():
             labels = {"part": part}

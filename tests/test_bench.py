@@ -252,14 +252,14 @@ async def test_a_refused_call_is_counted_and_the_client_goes_on() -> None:
 
 
 def test_the_gauges_are_read_as_the_service_writes_them() -> None:
-    metrics = Metrics()
-    metrics.step(StepStats(running=3, waiting=2, held_pages=5, used_slots=70))
-    text = generate_latest(metrics.registry).decode()
+    metrics = Metrics("toy")
+    metrics.engine.step(StepStats(running=3, waiting=2, held_pages=5, used_slots=70))
+    text = generate_latest(metrics.exposed()).decode()
     assert read_sample(text, 1.5, page_size=16) == Sample(1.5, 3, 2, 80, 70)
 
 
 def test_a_service_that_never_stepped_holds_nothing() -> None:
-    text = generate_latest(Metrics().registry).decode()
+    text = generate_latest(Metrics("toy").exposed()).decode()
     assert read_sample(text, 0.0, page_size=16) == Sample(0.0, 0, 0, 0, 0)
 
 

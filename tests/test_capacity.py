@@ -181,8 +181,8 @@ def test_a_plan_that_swaps_more_than_the_host_store_takes_is_carried_out_by_reco
     assert [answers.receipt(id).pauses[0].mode for id in (1, 2)] == ["recompute", "swap"]
     assert all(answers.tokens[s.id] == solo(s) for s in submits)
     assert answers.stats.plan_faults == 0
-    metrics = Metrics()
-    metrics.step(answers.stats)
+    metrics = Metrics("toy")
+    metrics.engine.step(answers.stats)
     assert metrics.registry.get_sample_value("walkway_refused_swaps_total") == 1
 
 
@@ -300,7 +300,7 @@ def test_recomputed_and_swapped_tokens_are_counted_per_request_and_in_the_metric
 ) -> None:
     core, submits = crowded(variant)
     computed: Counter[tuple[int, int]] = Counter()
-    moved, answers, metrics = 0, Answers(), Metrics()
+    moved, answers, metrics = 0, Answers(), Metrics("toy")
     for batch in batches(core, make_toy(core), answers):
         moved += len(batch.swap_out) + len(batch.swap_in)
         for row in batch.rows:
@@ -313,7 +313,7 @@ def test_recomputed_and_swapped_tokens_are_counted_per_request_and_in_the_metric
     assert sum(r.swapped_pages for r in receipts.values()) == moved
     assert sum(r.preemptions for r in receipts.values()) == answers.stats.preemptions > 0
     assert moved > 0 or again.total() > 0
-    metrics.step(answers.stats)
+    metrics.engine.step(answers.stats)
     for name, value in {
         "recomputed_tokens": again.total(),
         "swapped_pages": moved,

@@ -54,7 +54,9 @@ async def test_every_name_is_told_and_all_of_them_are_listed() -> None:
             assert await health_of(wire, name) == UP
         assert await list_of(wire.channel) == {"": UP, READY: UP, LIVE: UP, SERVICE: UP}
         assert await list_of(wire.admin_channel) == {"": UP, READY: UP, LIVE: UP, ADMIN: UP}
-        error = await status_of(health_pb2_grpc.HealthStub(wire.channel).Check(Request(service="x")))
+        error = await status_of(
+            health_pb2_grpc.HealthStub(wire.channel).Check(Request(service="x"))
+        )
         assert error.code() is grpc.StatusCode.NOT_FOUND
         assert "live, ready" in (error.details() or "")
         unknown = watch(wire, "x")

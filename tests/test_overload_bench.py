@@ -48,7 +48,8 @@ from schedulers.fcfs import FCFS, FCFSOptions
 from schedulers.interface import Plan, Snapshot
 from service.config import load_settings
 from service.messages import StepStats
-from service.metrics import Metrics, MetricsServer
+from service.metrics import Metrics
+from service.metrics.endpoint import MetricsServer
 from service.planner import BrokenScheduler
 from service.strategy import make_scheduler
 
@@ -94,7 +95,7 @@ class Servicer(pb_grpc.InferenceServiceServicer):
         for count in (half, request.stopping.max_tokens - half):
             time.sleep(0.001)
             yield pb.GenerateStreamResponse(token_ids=[7] * count)
-        self._metrics.step(StepStats(steps=1, rows=2, evictions={"swap pages": 1}))
+        self._metrics.engine.step(StepStats(steps=1, rows=2, evictions={"swap pages": 1}))
         receipt = pb.SchedulingReceipt(
             queue=Duration(nanos=500_000), preemptions=2, recomputed_tokens=5
         )
@@ -103,7 +104,7 @@ class Servicer(pb_grpc.InferenceServiceServicer):
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Servicer, Running]]:
-    metrics = Metrics()
+    metrics = Metrics("toy")
     servicer = Servicer(metrics)
     endpoint = MetricsServer(metrics, "127.0.0.1", 0)
     with ThreadPoolExecutor(max_workers=64) as pool:
@@ -319,10 +320,10 @@ def test_figures_are_of_those_answered() -> None:
 
 
 def test_counters_are_read_as_the_service_writes_them() -> None:
-    metrics = Metrics()
-    before = counted(generate_latest(metrics.registry).decode())
-    metrics.step(StepStats(steps=2, rows=6, recomputed_tokens=5, swapped_pages=7))
-    found = counted(generate_latest(metrics.registry).decode()) - before
+    metrics = Metrics("toy")
+    before = counted(generate_latest(metrics.exposed()).decode())
+    metrics.engine.step(StepStats(steps=2, rows=6, recomputed_tokens=5, swapped_pages=7))
+    found = counted(generate_latest(metrics.exposed()).decode()) - before
     assert (found.steps, found.rows) == (2, 6)
     assert (found.recomputed_tokens, found.swapped_pages) == (5, 7)
     assert found.plan_faults == found.preemptions == 0

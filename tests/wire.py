@@ -19,6 +19,7 @@ from models.toy import CONTEXT, VOCABULARY, ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.admin_pb2_grpc import AdminServiceStub
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
+from service.build import TOY_SLOT_BYTES
 from service.engine_process import Build, Built
 from service.frontend import FrontEnd
 from service.messages import Ready
@@ -78,6 +79,10 @@ def toy_build(
             batch_invariant=True,
             scheduler=chosen.name,
             eos_ids=[256],
+            max_rows=settings.engine.max_rows,
+            max_step_tokens=settings.engine.max_step_tokens,
+            page_bytes=PAGE_SIZE * TOY_SLOT_BYTES,
+            host_pages=host,
         )
         return Built(core, Paced(make_toy(core), step_s, before), ready)
 
