@@ -15,16 +15,18 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from protos.walkway.v1 import admin_pb2, inference_pb2
+from service.health import HEALTH
 from service.metrics.families import LONG_S, Families, by_label
 from service.requests import CLOCKS_DIFFER_S
 
 FILES = (inference_pb2, admin_pb2, health_pb2, reflection_pb2)
-METHODS = tuple(
+METHODS: tuple[str, ...] = tuple(
     f"{service.full_name}/{method.name}"
     for file in FILES
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 )
+METHODS += (f"{HEALTH}/List",)  # which grpcio's own messages lack
 UNKNOWN = "unknown"
 """One value for all methods that there are not: their names are the callers'."""
 
