@@ -3,7 +3,7 @@ that expect a handler to be a coroutine or an async generator."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -74,7 +74,11 @@ class Counting(grpc.aio.ServerInterceptor):
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     interceptor = Counting()
-    around = partial(grpc.aio.server, interceptors=[interceptor])
+    plain = grpc.aio.server
+
+    def around(interceptors: Sequence[Any], **options: Any) -> grpc.aio.Server:
+        return plain(interceptors=[interceptor, *interceptors], **options)
+
     monkeypatch.setattr(grpc.aio, "server", around)
     return interceptor
 
@@ -114,12 +118,8 @@ async def test_opentelemetry_sees_every_kind_of_call(spans: Callable[[], list[Sp
         await wire.until(lambda: len(wire.service.streams) == 0)
         assert wire.gauge("requests_finished_total", finish="cancelled") == 1
     ok, invalid = Code.OK.value[0], Code.INVALID_ARGUMENT.value[0]
-    assert spans()[:4] == [
-        ("Generate", ok),
-        ("GenerateStream", ok),
-        ("Generate", invalid),
-        ("GenerateStream", invalid),
-    ]
+    assert spans()[:2] == [("Generate", ok), ("GenerateStream", ok)]
+    assert sorted(spans()[2:4]) == [("Generate", invalid), ("GenerateStream", invalid)]
     assert sorted(name for name, _ in spans()[4:]) == ["GenerateStream", "StreamStatistics"]
 
 
