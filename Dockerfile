@@ -9,12 +9,16 @@
 #   docker run -p 50051:50051 -v /models/mine:/model:ro -e WALKWAY_MODEL__SOURCE=/model walkway
 #
 # The GPU image has FlashInfer's kernels compiled for the compute capabilities, head_dims and
-# dtypes it is built for, and can compile no others. CUDA_IMAGE has nvcc in /usr/local/cuda, of
-# the CUDA version that TORCH_INDEX_URL's torch is made for:
+# dtypes it is built for, and can compile no others: 8.0 for A100 (and 8.6, 8.9), 9.0a for H100
+# and H200, 10.0a for B200, 12.0f for RTX 50; `walkway doctor` and the start refuse others.
+# CUDA_IMAGE has nvcc in /usr/local/cuda, of the CUDA version that TORCH_INDEX_URL's torch is
+# made for:
 #   docker build --target gpu --build-arg FLASHINFER_CUDA_ARCH_LIST=9.0a \
 #     --build-arg HEAD_DIMS=128 --build-arg DTYPES="bf16 fp16" -t walkway:gpu .
 #   docker run --gpus all --read-only --tmpfs /tmp -p 50051:50051 \
 #     -v walkway-cache:/home/walkway/.cache walkway:gpu
+# Several ranks (engine.tensor_parallel) talk through /dev/shm, of which a container gets
+# 64 MiB unless it is run with --ipc=host (or --shm-size).
 ARG BASE=python:3.11-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:13.0.2-devel-ubuntu24.04
 

@@ -60,6 +60,7 @@ def examine(settings: Settings) -> Machine:
         workspace=workspace,
         processor=attempt(probes.processor),
         room=attempt(probes.room),
+        shared_memory=attempt(probes.shared_memory),
     )
 
 

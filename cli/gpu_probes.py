@@ -8,6 +8,7 @@ from types import ModuleType
 import torch
 
 from cli.machine import Gpu, GpuKernels, Gpus, Workspace
+from memory.attention.gpu_targets import library_targets, read_targets
 from memory.attention.interface import KVSpec
 
 WORKSPACE_VARIABLE = "FLASHINFER_WORKSPACE_BASE"
@@ -75,17 +76,14 @@ def gpu_kernels(spec: KVSpec) -> GpuKernels:
     """FlashInfer's modules for keys and values of this shape."""
     from memory.attention.flashinfer_kernels import modules
 
-    found = modules(spec)
-    libraries = {module.name: module.library for module in found}
-    cached = {
-        name
-        for name, library in libraries.items()
-        if library is not None and "cached_ops" in library.parts
-    }
-    missing = tuple(name for name, library in libraries.items() if library is None)
+    libraries = {module.name: module.library for module in modules(spec)}
+    there = {name: library for name, library in libraries.items() if library is not None}
+    cached = {name for name, library in there.items() if "cached_ops" in library.parts}
     return GpuKernels(
-        installed=tuple(name for name in libraries if name not in {*cached, *missing}),
+        installed=tuple(name for name in there if name not in cached),
         cached=tuple(sorted(cached)),
-        missing=missing,
+        missing=tuple(name for name in libraries if name not in there),
         may_compile=not os.environ.get("FLASHINFER_DISABLE_JIT"),
+        targets={name: library_targets(library) for name, library in there.items()},
+        compiles_for=read_targets(os.environ.get("FLASHINFER_CUDA_ARCH_LIST", "")),
     )

@@ -1,9 +1,11 @@
 """What the GPUs and FlashInfer's compiled kernels mean for the settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cli.findings import Finding, Grade, fault, note, ok
-from cli.machine import Choice, Fault, Gpu, Gpus, Machine, Model, Workspace
+from cli.machine import Choice, Fault, Gpu, GpuKernels, Gpus, Machine, Model, Serving, Workspace
+from memory.attention.gpu_targets import run_on, spelled
+from models.sizes import in_units
 from service.settings import Settings
 
 LEAST_CAPABILITY = (8, 0)
@@ -31,6 +33,7 @@ def gpu_findings(machine: Machine, settings: Settings) -> Iterator[Finding]:
         yield from _gpus(found, on_gpu)
         if on_gpu:
             yield from _ranks(found, settings)
+            yield _fits(found, machine.serving, settings)
     in_use = choice is not None and choice.attention == "flashinfer"
     if choice is not None and in_use:
         yield _kernels(machine, choice)
@@ -57,8 +60,8 @@ def _gpus(found: Gpus, on_gpu: bool) -> Iterator[Finding]:
 def _gpu(index: int, gpu: Gpu, on_gpu: bool) -> Finding:
     major, minor = gpu.capability
     said = (
-        f"{gpu.name}, capability {major}.{minor}, {_gib(gpu.free_bytes)} of "
-        f"{_gib(gpu.total_bytes)} free"
+        f"{gpu.name}, capability {major}.{minor}, {in_units(gpu.free_bytes)} of "
+        f"{in_units(gpu.total_bytes)} free"
     )
     if on_gpu and gpu.capability < LEAST_CAPABILITY:
         advice = "a GPU of capability 8.0 or more for FlashInfer"
@@ -73,11 +76,35 @@ def _ranks(found: Gpus, settings: Settings) -> Iterator[Finding]:
         yield fault("tensor parallel", said, "lower engine.tensor_parallel")
 
 
+def _fits(found: Gpus, serving: Serving, settings: Settings) -> Finding:
+    """On the GPU with the least free memory of those that ranks may get."""
+    topic, need = "GPU memory", serving.device_bytes
+    free = min(gpu.free_bytes for gpu in found.gpus)
+    said = f"weights, pool and working memory take {in_units(need)} or more"
+    if settings.engine.tensor_parallel > 1:
+        said += " of each"
+    if need > free:
+        advice = "free it, lower memory.pool_bytes or raise engine.tensor_parallel"
+        return fault(topic, f"{said}, and {in_units(free)} are free", advice)
+    left = int((free - need) * settings.memory.device_fraction)
+    said += f"; {in_units(left)} are left for the pool"
+    if left < serving.context_bytes:
+        said += (
+            f", and a request of the longest context takes {in_units(serving.context_bytes)}"
+        )
+        return note(topic, said, "lower model.max_context_tokens: longer ones are refused")
+    return ok(topic, said)
+
+
 def _kernels(machine: Machine, choice: Choice) -> Finding:
     topic, found = "GPU kernels", machine.serving.gpu_kernels
     if found is None or isinstance(found, Fault):
         why = found.why if found else "not looked at"
         return note(topic, f"whether they are compiled is not known: {why}")
+    gpus = () if isinstance(machine.gpus, Fault) else machine.gpus.gpus
+    other = _for_other_gpus(found, gpus)
+    if other is not None:
+        return other
     if not found.missing and not found.cached:
         return ok(topic, f"all {len(found.installed)} are compiled, with the package")
     ready = len(found.installed) + len(found.cached)
@@ -95,6 +122,25 @@ def _kernels(machine: Machine, choice: Choice) -> Finding:
         said += "; the others are at the first start, which takes minutes"
         return note(topic, said, _compile_ahead(machine, choice))
     return ok(topic, f"{said}, by this machine")
+
+
+def _for_other_gpus(found: GpuKernels, gpus: Sequence[Gpu]) -> Finding | None:
+    """FlashInfer takes a module that is there, whatever GPU it was compiled for."""
+    targets = dict(found.targets)
+    if found.missing:
+        targets["what FLASHINFER_CUDA_ARCH_LIST compiles"] = found.compiles_for
+    for name, of_module in targets.items():
+        unfit = [gpu for gpu in gpus if not run_on(of_module, gpu.capability)]
+        if not unfit:
+            continue
+        gpu, (major, minor) = unfit[0].name, unfit[0].capability
+        said = f"{name} is for {spelled(of_module)}; {gpu} has capability {major}.{minor}"
+        advice = f"compile them with FLASHINFER_CUDA_ARCH_LIST={major}.{minor}"
+        if name in found.installed:
+            advice = f"build the image with {advice.rpartition(' ')[2]}"
+        # With several GPUs it hangs on which the ranks get.
+        return (fault if len(unfit) == len(gpus) else note)("GPU kernels", said, advice)
+    return None
 
 
 def _compile_ahead(machine: Machine, choice: Choice) -> str:
@@ -122,7 +168,3 @@ def _newer(version: str, than: str | None) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.0f} GiB"

@@ -4,7 +4,11 @@ from collections.abc import Iterator
 
 from cli.findings import Finding, fault, note, ok
 from cli.machine import Choice, Fault, Invariance, Machine, Processor, Room
+from models.sizes import in_units
 from service.settings import Settings
+
+RANKS_SHARE_BYTES = 2**30
+"""NCCL keeps its buffers in /dev/shm, of which a container gets 64 MiB by default."""
 
 BUILD_KERNELS = "install a C++ compiler (g++), then install walkway again"
 
@@ -17,7 +21,8 @@ def host_findings(machine: Machine, settings: Settings) -> Iterator[Finding]:
         yield from _processor(machine.processor, machine.serving.choice, settings)
     if machine.serving.invariance is not None:
         yield _invariance(machine.serving.invariance)
-    yield _room(machine.room, machine.serving.wanted_bytes)
+    yield _room(machine.room, machine.serving.host_bytes)
+    yield _shared_memory(machine, settings)
 
 
 def _processor(
@@ -67,15 +72,30 @@ def _invariance(found: Invariance | Fault) -> Finding:
 def _room(found: Room | Fault, wanted_bytes: int) -> Finding:
     if isinstance(found, Fault):
         return note("memory", found.why)
-    limit = "no limit" if found.limit_bytes is None else f"limit {_gib(found.limit_bytes)}"
-    said = f"{_gib(found.available_bytes)} available ({limit})"
+    limit = "no limit" if found.limit_bytes is None else f"limit {in_units(found.limit_bytes)}"
+    said = f"{in_units(found.available_bytes)} available ({limit})"
     if not wanted_bytes:
         return ok("memory", said)
-    said += f"; weights, pool and host store take {_gib(wanted_bytes)}"
+    said += f"; weights, pool and host store take {in_units(wanted_bytes)}"
     if wanted_bytes > found.available_bytes:
         return fault("memory", said, "lower memory.pool_bytes or memory.host_bytes")
     return ok("memory", said)
 
 
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"
+def _shared_memory(machine: Machine, settings: Settings) -> Finding:
+    topic, found = "shared memory", machine.shared_memory
+    if isinstance(found, Fault):
+        return fault(
+            topic, found.why, "mount /dev/shm: a container does unless told --ipc=none"
+        )
+    size = in_units(found.size_bytes)
+    if not found.writable:
+        return fault(
+            topic, "/dev/shm cannot be written", "docker run --ipc=host, or --shm-size"
+        )
+    choice, ranks = machine.serving.choice, settings.engine.tensor_parallel
+    on_gpus = isinstance(choice, Choice) and choice.device != "cpu" and ranks > 1
+    if on_gpus and found.size_bytes < RANKS_SHARE_BYTES:
+        said = f"/dev/shm holds {size}, through which {ranks} ranks talk"
+        return note(topic, said, "docker run --ipc=host")
+    return ok(topic, f"/dev/shm holds {size}")

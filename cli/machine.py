@@ -1,8 +1,10 @@
 """What `walkway doctor` found, as plain values: a test can make up any machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from memory.attention.gpu_targets import Target
 
 if TYPE_CHECKING:  # it imports torch, which may be what is broken
     from models.config import ModelConfig
@@ -68,12 +70,16 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class GpuKernels:
     """FlashInfer's modules for this model: installed with the package, compiled here before
-    (ninja still looks at each), or to be compiled, which `FLASHINFER_DISABLE_JIT` forbids."""
+    (ninja still looks at each), or to be compiled, which `FLASHINFER_DISABLE_JIT` forbids.
+    `targets` are the GPUs that each of those that are there was compiled for, empty where that
+    cannot be told; `compiles_for` those of FLASHINFER_CUDA_ARCH_LIST, empty without it."""
 
     installed: tuple[str, ...]
     cached: tuple[str, ...]
     missing: tuple[str, ...]
     may_compile: bool
+    targets: Mapping[str, frozenset[Target]] = field(default_factory=dict)
+    compiles_for: frozenset[Target] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,14 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """/dev/shm: what processes share. `size_bytes` is the most that it holds."""
+
+    writable: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Invariance:
     """Whether a row's products depend on its batch. `holds` is None where it was not
     measured; `why` says why not, or what depends."""
@@ -119,12 +133,17 @@ class Invariance:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What would become of the model here: None and no bytes where that does not apply."""
+    """What would become of the model here: None and no bytes where that does not apply.
+    `host_bytes` is what all ranks take of the machine's memory, `device_bytes` what each takes
+    of its GPU at least, and `context_bytes` what one request of the longest context takes of
+    a rank's pool beyond the least that `device_bytes` counts."""
 
     choice: Choice | Fault | None = None
     gpu_kernels: GpuKernels | Fault | None = None
     invariance: Invariance | Fault | None = None
-    wanted_bytes: int = 0
+    host_bytes: int = 0
+    device_bytes: int = 0
+    context_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +160,4 @@ class Machine:
     workspace: Workspace | Fault
     processor: Processor | Fault
     room: Room | Fault
+    shared_memory: SharedMemory | Fault

@@ -9,10 +9,12 @@ from cli.gpu_probes import gpu_kernels
 from cli.machine import Choice, Fault, Invariance, Model, Serving
 from cli.probes import attempt
 from memory.attention.choose import choose
+from memory.attention.flashinfer_workspace import workspace_bytes
 from memory.attention.interface import KVSpec
 from models.checkpoint import open_checkpoint
 from models.config import ModelConfig, limit_context
 from models.devices import DTYPES, choose_device, choose_dtype
+from models.fits import layer_weights, weight_bytes
 from models.invariance import make_invariant
 from models.layers import LayerReader
 from models.linear import cpu_kernel
@@ -23,6 +25,10 @@ from models.shard import refuse_uneven
 from models.source import cached_path
 from models.toy import refuse_ranks
 from service.settings import Settings
+
+LOGIT_BYTES = 4
+MULTIPROCESSORS = 132
+"""Of a large GPU."""
 
 MEASURED_WEIGHTS = 100_000_000
 """Invariance is measured where a layer's products and the head have no more weights
@@ -52,7 +58,9 @@ def serving(config: ModelConfig, settings: Settings) -> Serving:
         choice=found,
         gpu_kernels=attempt(partial(gpu_kernels, spec)) if compiled else None,
         invariance=attempt(partial(invariance, config, settings, found)),
-        wanted_bytes=wanted_bytes(config, settings, spec),
+        host_bytes=host_bytes(config, settings, spec),
+        device_bytes=device_bytes(config, settings, spec),
+        context_bytes=context_bytes(config, settings, spec),
     )
 
 
@@ -100,29 +108,43 @@ def invariance(config: ModelConfig, settings: Settings, found: Choice) -> Invari
     return Invariance(fault is None, fault or "")
 
 
-def wanted_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
-    """Host memory of all ranks for weights, pool and host store, as far as the settings
-    tell."""
+def host_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
+    """What all ranks take of the machine's memory: weights, pool and host store, as far as
+    the settings tell."""
     memory, ranks = settings.memory, settings.engine.tensor_parallel
     if spec.device != "cpu":
         return memory.host_bytes
     pool = memory.pool_bytes or CPU_POOL_BYTES
     if memory.num_pages is not None:
         pool = memory.num_pages * spec.page_bytes * ranks
-    return _parameters(config, ranks) * spec.dtype.itemsize + pool + memory.host_bytes
+    weights = ranks * weight_bytes(config, ranks, spec.dtype.itemsize)
+    return weights + pool + memory.host_bytes
+
+
+def device_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
+    """What each rank takes of its GPU at least: weights, the logits of a step's rows and its
+    states, what the attention works in, and the pool that the settings name or else its two
+    pages."""
+    if spec.device == "cpu":
+        return 0
+    memory, engine = settings.memory, settings.engine
+    weights = weight_bytes(config, engine.tensor_parallel, spec.dtype.itemsize)
+    pages = memory.num_pages or max(2, (memory.pool_bytes or 0) // spec.page_bytes)
+    logits = engine.max_rows * config.vocab_size * LOGIT_BYTES
+    states = engine.max_step_tokens * config.hidden_size * spec.dtype.itemsize * 4
+    working = workspace_bytes(spec, engine.max_rows, MULTIPROCESSORS)
+    return weights + pages * spec.page_bytes + logits + states + working
+
+
+def context_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
+    """What one request as long as the context takes of a pool on a GPU whose size the
+    settings leave open; 0 elsewhere."""
+    memory = settings.memory
+    if spec.device == "cpu" or memory.num_pages or memory.pool_bytes:
+        return 0
+    return -(-config.context_tokens // spec.page_size) * spec.page_bytes
 
 
 def _weights(c: ModelConfig) -> int:
     """Of one layer's products and the head."""
-    return _layer_weights(c) + c.vocab_size * c.hidden_size
-
-
-def _parameters(c: ModelConfig, ranks: int) -> int:
-    """Of the whole model, whose tables every rank has; norms and biases left out."""
-    tables = ranks * (1 if c.tied else 2)
-    return c.num_layers * _layer_weights(c) + tables * c.vocab_size * c.hidden_size
-
-
-def _layer_weights(c: ModelConfig) -> int:
-    heads = 2 * (c.num_q_heads + c.num_kv_heads) * c.head_dim
-    return c.hidden_size * (heads + 3 * c.intermediate_size)
+    return layer_weights(c) + c.vocab_size * c.hidden_size

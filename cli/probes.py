@@ -4,6 +4,7 @@ A probe imports what it looks at when it runs and may raise anything: `attempt` 
 into a line, since a doctor that dies of what it looks for is of no use.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from packaging.requirements import Requirement
 
-from cli.machine import Fault, Package, Processor, Room
+from cli.machine import Fault, Package, Processor, Room, SharedMemory
 from service.settings import Settings
 from service.strategy import make_scheduler
 
@@ -98,6 +99,13 @@ def room() -> Room:
     from models.available_memory import available_bytes
 
     return Room(available_bytes(), limit_bytes(_CGROUP))
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> SharedMemory:
+    """Where the engine's process and its front end share a number, and ranks far more."""
+    found = os.statvfs(folder)
+    writable = os.access(folder, os.W_OK) and not found.f_flag & os.ST_RDONLY
+    return SharedMemory(writable, found.f_blocks * found.f_frsize)
 
 
 def limit_bytes(cgroup: Path) -> int | None:

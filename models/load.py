@@ -5,7 +5,13 @@ from functools import partial
 
 import torch
 
-from memory.attention.choose import BackendUnavailable, MostRows, Requested, choose
+from memory.attention.choose import (
+    BackendUnavailable,
+    MostRows,
+    Requested,
+    choose,
+    refuse_kernels_of_others,
+)
 from memory.attention.interface import AttentionBackend, KVSpec
 from models.available_cores import threads_for
 from models.available_memory import available_bytes, free_device_bytes
@@ -16,6 +22,7 @@ from models.device_start import Demands, Machine, room_on_device, start_on_devic
 from models.device_weights import OnDevice
 from models.devices import DTYPES, DtypeName, choose_device, choose_dtype
 from models.errors import ModelError
+from models.fits import refuse_too_large
 from models.graphs import CudaCapture
 from models.invariance import make_invariant
 from models.layers import Decoder, LayerReader
@@ -137,6 +144,7 @@ class _Loading:
     def loaded(self, source: TensorSource) -> Loaded:
         if torch.device(self.device).index is not None:
             torch.cuda.set_device(self.device)  # what names no device means the current one
+        self._refuse_too_large()
         decoder = self._decoder(source)
         self.seat.meet()
         attention, why = self._attention()
@@ -146,6 +154,14 @@ class _Loading:
         else:
             up = self._on_gpu(model, attention)
         return self._described(up, attention, why)
+
+    def _refuse_too_large(self) -> None:
+        ranks, itemsize = self.seat.shard.size, DTYPES[self.dtype].itemsize
+        if self.device == "cpu":
+            there, where = available_bytes() // ranks, "memory"
+        else:
+            there, where = free_device_bytes(self.device), f"{self.device}'s memory"
+        refuse_too_large(self.config, ranks, self.dtype, itemsize, there, where)
 
     def _decoder(self, source: TensorSource) -> Decoder:
         dtype = DTYPES[self.dtype]
@@ -168,7 +184,9 @@ class _Loading:
         widths = (config.hidden_size, shard.of(config.intermediate_size))
         most = MostRows(options.max_rows, -(-config.context_tokens // options.page_size))
         try:
-            return choose(options.attention, spec, widths, most, options.batch_invariant)
+            chosen = choose(options.attention, spec, widths, most, options.batch_invariant)
+            refuse_kernels_of_others(chosen[0])
+            return chosen
         except BackendUnavailable as error:
             raise ModelError(str(error)) from error
 

@@ -25,13 +25,16 @@ from cli.machine import (
     Processor,
     Room,
     Serving,
+    SharedMemory,
     Workspace,
 )
 from cli.main import app
 from cli.verdicts import judge
+from memory.attention.gpu_targets import SPECIFIC, Target
 from models.random_weights import LLAMA_8B, SMOLLM2_135M
 from service.settings import Attention, Engine, Memory, Settings
 from service.settings import Model as ModelSettings
+from tests.gpu_libraries import compiled
 
 ALL_TOOLS = {"nvcc": "/usr/bin/nvcc", "ninja": "/usr/bin/ninja", "c++": "/usr/bin/c++"}
 NO_TOOLS: dict[str, str | None] = dict.fromkeys(ALL_TOOLS)
@@ -76,6 +79,7 @@ def cpu_machine() -> Machine:
         workspace=Workspace("/home/w/.cache/flashinfer", False, True),
         processor=processor(),
         room=Room(16 << 30, None),
+        shared_memory=SharedMemory(True, 8 << 30),
     )
 
 
@@ -85,7 +89,13 @@ def gpu_machine(gpu: Gpu = H200, kernels: GpuKernels = COMPILED) -> Machine:
         cpu_machine(),
         packages=packages(),
         gpus=Gpus((gpu,), "580.95", "13.0", "13.0", 1),
-        serving=Serving(ON_GPU, kernels, Invariance(None, "on a GPU it is not promised")),
+        serving=Serving(
+            ON_GPU,
+            kernels,
+            Invariance(None, "on a GPU it is not promised"),
+            device_bytes=1 << 30,
+            context_bytes=1 << 28,
+        ),
     )
 
 
@@ -165,6 +175,100 @@ def test_kernels_compiled_by_this_machine_still_need_ninja() -> None:
     assert "ninja" in (found.advice or "")
 
 
+HOPPER = frozenset({Target(8, 0), Target(9, 0, "a")})
+B200 = replace(H200, name="NVIDIA B200", capability=(10, 0))
+RTX_5090 = replace(H200, name="NVIDIA GeForce RTX 5090", capability=(12, 0))
+
+
+@pytest.mark.parametrize("gpu", [B200, RTX_5090], ids=["B200", "RTX 5090"])
+def test_kernels_that_were_compiled_for_another_gpu_are_a_fault(gpu: Gpu) -> None:
+    kernels = replace(COMPILED, targets={"prefill": HOPPER, "rope": HOPPER})
+    (found,) = faults(gpu_machine(gpu, kernels))
+    major, minor = gpu.capability
+    assert found.topic == "GPU kernels"
+    assert found.said == (
+        f"prefill is for 8.0, 9.0a; {gpu.name} has capability {major}.{minor}"
+    )
+    assert found.advice == (f"build the image with FLASHINFER_CUDA_ARCH_LIST={major}.{minor}")
+    assert not faults(gpu_machine(H200, kernels))
+
+
+def test_kernels_that_will_be_compiled_for_another_gpu_are_a_fault() -> None:
+    kernels = GpuKernels((), (), ("prefill",), may_compile=True, compiles_for=HOPPER)
+    machine = replace(gpu_machine(B200, kernels), tools=ALL_TOOLS)
+    (found,) = faults(machine)
+    assert "what FLASHINFER_CUDA_ARCH_LIST compiles is for 8.0, 9.0a" in found.said
+    assert found.advice == "compile them with FLASHINFER_CUDA_ARCH_LIST=10.0"
+    unset = replace(kernels, compiles_for=frozenset[Target]())
+    assert not faults(replace(gpu_machine(B200, unset), tools=ALL_TOOLS))
+
+
+def test_of_several_gpus_those_that_the_kernels_are_not_for_are_noted() -> None:
+    kernels = replace(COMPILED, targets={"prefill": HOPPER})
+    machine = gpu_machine(kernels=kernels)
+    machine = replace(machine, gpus=Gpus((H200, B200), "580.95", "13.0", "13.0", 2))
+    assert not faults(machine)
+    assert about("GPU kernels", machine).grade is Grade.NOTE
+
+
+def test_a_model_that_does_not_fit_the_gpu_is_a_fault_with_both_sizes() -> None:
+    machine = gpu_machine(gpu=replace(H200, free_bytes=10 << 30))
+    serving = replace(machine.serving, device_bytes=16 << 30)
+    (found,) = faults(replace(machine, serving=serving))
+    assert found.topic == "GPU memory"
+    assert "take 16 GiB or more, and 10 GiB are free" in found.said
+    assert "engine.tensor_parallel" in (found.advice or "")
+
+
+def test_a_pool_too_small_for_the_longest_request_is_noted() -> None:
+    machine = gpu_machine(gpu=replace(H200, free_bytes=2 << 30))
+    serving = replace(machine.serving, context_bytes=1 << 30)
+    found = about("GPU memory", replace(machine, serving=serving))
+    assert found.grade is Grade.NOTE
+    assert "922 MiB are left for the pool" in found.said
+    assert "model.max_context_tokens" in (found.advice or "")
+
+
+def test_what_a_model_takes_of_a_gpu_is_its_weights_pool_and_working_memory() -> None:
+    def needed(**groups: object) -> int:
+        settings = Settings(**groups)
+        spec = model_probes.spec_of(LLAMA_8B, settings, "cuda", "bf16")
+        return model_probes.device_bytes(LLAMA_8B, settings, spec)
+
+    weights = 8.03e9 * 2
+    assert weights < needed() < weights + 2**30
+    pool = needed(memory=Memory(pool_bytes=4 << 30)) - needed()
+    assert 0.99 * (4 << 30) < pool <= 4 << 30
+    halved = needed(engine=Engine(tensor_parallel=2))
+    tables = 2 * 2 * LLAMA_8B.vocab_size * LLAMA_8B.hidden_size
+    assert halved < (needed() + tables) / 2 + 2**28
+
+
+def test_shared_memory_that_cannot_be_written_is_a_fault() -> None:
+    machine = replace(cpu_machine(), shared_memory=SharedMemory(False, 1 << 30))
+    (found,) = faults(machine)
+    assert found.topic == "shared memory"
+    assert "--ipc=host" in (found.advice or "")
+
+
+def test_several_ranks_on_gpus_are_told_of_a_containers_small_shared_memory() -> None:
+    small = SharedMemory(True, 64 << 20)
+    machine = replace(
+        gpu_machine(),
+        shared_memory=small,
+        gpus=Gpus((H200, H200), "580.95", "13.0", "13.0", 2),
+    )
+    found = about("shared memory", machine, Settings(engine=Engine(tensor_parallel=2)))
+    assert (found.grade, found.advice) == (Grade.NOTE, "docker run --ipc=host")
+    assert "64 MiB" in found.said
+    assert about("shared memory", machine).grade is Grade.OK
+
+
+def test_this_machines_shared_memory_is_looked_at(tmp_path: Path) -> None:
+    found = probes.shared_memory(tmp_path)
+    assert found.writable and found.size_bytes > 0
+
+
 def test_an_old_gpu_is_named_with_the_capability_that_is_needed() -> None:
     machine = gpu_machine(gpu=replace(H200, name="Tesla T4", capability=(7, 5)))
     why = "auto: FlashInfer needs compute capability 8.0, the GPU has 7.5"
@@ -231,7 +335,7 @@ def test_more_ranks_than_gpus_are_a_fault() -> None:
 def test_a_pool_that_does_not_fit_is_a_fault() -> None:
     (found,) = faults(replace(cpu_machine(), room=Room(2 << 30, 2 << 30)))
     assert found.topic == "memory"
-    assert "limit 2.0 GiB" in found.said
+    assert "limit 2 GiB" in found.said
 
 
 def test_more_threads_than_a_container_may_use_are_advised_against() -> None:
@@ -260,7 +364,7 @@ def test_memory_is_that_of_all_ranks(memory: Memory) -> None:
     def wanted(ranks: int) -> int:
         settings = Settings(engine=Engine(tensor_parallel=ranks), memory=memory)
         spec = model_probes.spec_of(SMOLLM2_135M, settings, "cpu", "fp32")
-        return model_probes.wanted_bytes(SMOLLM2_135M, settings, spec)
+        return model_probes.host_bytes(SMOLLM2_135M, settings, spec)
 
     config = SMOLLM2_135M
     assert config.tied
@@ -316,21 +420,28 @@ def test_the_workspace_is_judged_by_the_folder_that_exists(
 
 
 def test_compiled_kernels_are_told_apart_by_where_they_lie(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = {
-        "prefill": "/packages/flashinfer/data/aot/prefill/prefill.so",
-        "rope": "/w/.cache/flashinfer/0.7.4/90a/cached_ops/rope/rope.so",
-        "silu": None,
-    }
-    modules = [
-        SimpleNamespace(name=name, library=path and Path(path)) for name, path in found.items()
-    ]
+    prefill = tmp_path / "flashinfer" / "data" / "aot" / "prefill.so"
+    rope = tmp_path / ".cache" / "flashinfer" / "0.7.4" / "90a" / "cached_ops" / "rope.so"
+    for library, content in ((prefill, compiled((2, 90, SPECIFIC))), (rope, b"no kernels")):
+        library.parent.mkdir(parents=True)
+        library.write_bytes(content)
+    found = {"prefill": prefill, "rope": rope, "silu": None}
+    modules = [SimpleNamespace(name=name, library=path) for name, path in found.items()]
     pretended = SimpleNamespace(modules=lambda spec: modules)  # importing FlashInfer is slow
     monkeypatch.setitem(sys.modules, "memory.attention.flashinfer_kernels", pretended)
     monkeypatch.setenv("FLASHINFER_DISABLE_JIT", "1")
     spec = model_probes.spec_of(SMOLLM2_135M, Settings(), "cuda", "bf16")
-    expected = GpuKernels(("prefill",), ("rope",), ("silu",), may_compile=False)
+    monkeypatch.setenv("FLASHINFER_CUDA_ARCH_LIST", "8.0 9.0a")
+    expected = GpuKernels(
+        ("prefill",),
+        ("rope",),
+        ("silu",),
+        may_compile=False,
+        targets={"prefill": frozenset({Target(9, 0, "a")}), "rope": frozenset()},
+        compiles_for=HOPPER,
+    )
     assert gpu_probes.gpu_kernels(spec) == expected
 
 

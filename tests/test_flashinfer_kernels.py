@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from memory.attention.gpu_targets import Target, library_targets
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -46,6 +48,7 @@ def test_the_modules_compile_for_sm_90a(tmp_path: Path) -> None:
     for library in built.values():
         assert b".nv_fatbin" in library.read_bytes()
         assert "code=sm_90a" in (library.parent / "build.ninja").read_text()
+        assert library_targets(library) == {Target(9, 0, "a")}
 
 
 def copied_for_the_kernels() -> list[str]:

@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from memory.attention.choose import BackendUnavailable
 from memory.kernels.library import KernelsMissing
 from memory.kernels.library import load as load_kernels
 from models.available_memory import available_bytes
 from models.batch import RequestId, Row, RowResult, Runner, Sampling, StepBatch
 from models.errors import ModelError
+from models.fits import refuse_too_large, weight_bytes
 from models.invariance import make_invariant
 from models.linear import Linear, Product, RowPadding
 from models.load import LoadOptions, load
+from models.random_weights import LLAMA_8B
+from models.sizes import in_units
 from models.step_inputs import step_inputs
 from tests.tiny_models import KINDS, saved, tiny_model
 
@@ -349,3 +353,34 @@ def test_a_step_lays_its_rows_out_decodes_first(
             at += 1
         assert inputs.ends[i] == at
     assert len(inputs.tokens) == at
+
+
+@pytest.mark.parametrize(("ranks", "each"), [(1, ""), (2, " on each of 2 ranks")])
+def test_weights_larger_than_memory_are_refused_before_they_are_read(
+    ranks: int, each: str
+) -> None:
+    need = weight_bytes(LLAMA_8B, ranks, 2)
+    with pytest.raises(ModelError) as raised:
+        refuse_too_large(LLAMA_8B, ranks, "bf16", 2, 4 << 30, "memory")
+    told = f"the weights need {in_units(need)} in bf16{each}, and 4 GiB of memory are free"
+    assert str(raised.value) == told
+    refuse_too_large(LLAMA_8B, ranks, "bf16", 2, need, "memory")
+
+
+def test_a_model_larger_than_memory_does_not_start(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.load.available_bytes", lambda: 1000)
+    with pytest.raises(ModelError, match=r"the weights need \S+ KiB in fp32, and 1000 B"):
+        load(options(folders / "llama"))
+
+
+def test_kernels_for_another_gpu_end_the_start_in_one_line(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(backend: object) -> None:
+        raise BackendUnavailable("for another GPU")
+
+    monkeypatch.setattr("models.load.refuse_kernels_of_others", refuse)
+    with pytest.raises(ModelError, match=r"^for another GPU$"):
+        load(options(folders / "llama"))

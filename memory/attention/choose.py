@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from memory.attention.cpu import CpuAttention, unsupported
+from memory.attention.gpu_targets import unfit
 from memory.attention.interface import AttentionBackend, KVSpec
 from memory.attention.reference import ReferenceAttention
 from memory.kernels.library import KernelsMissing, level, load
@@ -55,6 +58,29 @@ def choose(
     if requested == "auto":
         return _reference(spec, batch_invariant), f"auto: {reason}"
     raise BackendUnavailable(f"attention.backend = {name}: {reason}")
+
+
+def refuse_kernels_of_others(backend: AttentionBackend) -> None:
+    """BackendUnavailable where FlashInfer would load a module that was compiled for another
+    GPU: it takes what is there, and the first step fails. Not an obstacle that `auto` avoids,
+    since a wrong image should not serve slowly."""
+    spec = backend.spec
+    if backend.name != "flashinfer" or torch.device(spec.device).type != "cuda":
+        return
+    from memory.attention.flashinfer_kernels import modules
+
+    try:
+        found = modules(spec)
+    except RuntimeError as error:  # a GPU that this FlashInfer or its CUDA compiles nothing for
+        raise BackendUnavailable(f"attention.backend = flashinfer: {error}") from error
+    libraries = {module.name: module.library for module in found if module.library}
+    capability = torch.cuda.get_device_capability(spec.device) if libraries else (0, 0)
+    reason = unfit(libraries, capability)
+    if reason is not None:
+        raise BackendUnavailable(
+            f"attention.backend = flashinfer: {reason} (`walkway doctor` says what to do; "
+            "attention.backend = reference does without)"
+        )
 
 
 def _reference(spec: KVSpec, batch_invariant: bool) -> AttentionBackend:
