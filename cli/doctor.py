@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from cli import probes
@@ -66,7 +66,7 @@ def examine(settings: Settings) -> Machine:
 
 def show(findings: Sequence[Finding], runs: bool) -> None:
     """A table, and the verdict in a line."""
-    table = Table(show_header=False, box=None)
+    table = Table("", "", Column(overflow="fold"), show_header=False, box=None)
     for found in findings:
         said = Text(found.said)
         if found.advice:

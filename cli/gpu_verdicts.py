@@ -134,7 +134,7 @@ def _for_other_gpus(found: GpuKernels, gpus: Sequence[Gpu]) -> Finding | None:
         if not unfit:
             continue
         gpu, (major, minor) = unfit[0].name, unfit[0].capability
-        said = f"{name} is for {spelled(of_module)}; {gpu} has capability {major}.{minor}"
+        said = f"compiled for {spelled(of_module)}, and {gpu} has {major}.{minor}: {name}"
         advice = f"compile them with FLASHINFER_CUDA_ARCH_LIST={major}.{minor}"
         if name in found.installed:
             advice = f"build the image with {advice.rpartition(' ')[2]}"

@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement
 from typer.testing import CliRunner, Result
 
 from cli import gpu_probes, model_probes, probes
+from cli.doctor import show
 from cli.findings import Finding, Grade
 from cli.machine import (
     Choice,
@@ -186,9 +187,7 @@ def test_kernels_that_were_compiled_for_another_gpu_are_a_fault(gpu: Gpu) -> Non
     (found,) = faults(gpu_machine(gpu, kernels))
     major, minor = gpu.capability
     assert found.topic == "GPU kernels"
-    assert found.said == (
-        f"prefill is for 8.0, 9.0a; {gpu.name} has capability {major}.{minor}"
-    )
+    assert found.said == f"compiled for 8.0, 9.0a, and {gpu.name} has {major}.{minor}: prefill"
     assert found.advice == (f"build the image with FLASHINFER_CUDA_ARCH_LIST={major}.{minor}")
     assert not faults(gpu_machine(H200, kernels))
 
@@ -197,7 +196,7 @@ def test_kernels_that_will_be_compiled_for_another_gpu_are_a_fault() -> None:
     kernels = GpuKernels((), (), ("prefill",), may_compile=True, compiles_for=HOPPER)
     machine = replace(gpu_machine(B200, kernels), tools=ALL_TOOLS)
     (found,) = faults(machine)
-    assert "what FLASHINFER_CUDA_ARCH_LIST compiles is for 8.0, 9.0a" in found.said
+    assert "8.0, 9.0a, and NVIDIA B200 has 10.0: what FLASHINFER_CUDA_ARCH_LIST" in found.said
     assert found.advice == "compile them with FLASHINFER_CUDA_ARCH_LIST=10.0"
     unset = replace(kernels, compiles_for=frozenset[Target]())
     assert not faults(replace(gpu_machine(B200, unset), tools=ALL_TOOLS))
@@ -488,6 +487,17 @@ def test_a_model_that_is_not_here_is_not_fetched(
     named = Settings(model=ModelSettings(source="nobody/has-this"))
     assert model_probes.model(named) == Model(SMOLLM2_135M, here=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_told_fits_80_columns_and_nothing_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "batch_prefill_with_kv_cache_dtype_q_bf16_head_dim_qk_128_posenc_0_use_swa_False"
+    show(judge(gpu_machine(B200, replace(COMPILED, targets={name: HOPPER})), Settings()), False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert name in "".join(line[27:].strip() for line in lines)
 
 
 def doctor(*arguments: str) -> Result:

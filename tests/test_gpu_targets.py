@@ -81,7 +81,7 @@ def test_kernels_for_another_gpu_refuse_the_start(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (10, 0))
     with pytest.raises(BackendUnavailable) as raised:
         refuse_kernels_of_others(backend)
-    assert "prefill was compiled for 9.0a, and the GPU is a 10.0" in str(raised.value)
+    assert "kernels compiled for 9.0a, and the GPU has 10.0: prefill" in str(raised.value)
     refuse_kernels_of_others(SimpleNamespace(name="reference", spec=spec))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     refuse_kernels_of_others(backend)

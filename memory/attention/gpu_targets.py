@@ -84,7 +84,7 @@ def unfit(libraries: Mapping[str, Path], capability: Capability) -> str | None:
         targets = library_targets(library)
         if not run_on(targets, capability):
             has = "{}.{}".format(*capability)
-            return f"{name} was compiled for {spelled(targets)}, and the GPU is a {has}"
+            return f"kernels compiled for {spelled(targets)}, and the GPU has {has}: {name}"
     return None
 
 
