@@ -1,5 +1,6 @@
 """Simulates what the command line asks for, and shows and writes what came of it."""
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -16,18 +17,19 @@ from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load, Rules, parse_shares
 from bench.simulation.engine import Stalled, simulate
-from bench.simulation.figures import SLO, figures
+from bench.simulation.figures import SLO, figures, usual_slo
 from bench.simulation.loads import BadLoad, Cut, Repeat, trace_load, workload_load
 from bench.simulation.output import Simulated, file_name, save, save_requests
 from bench.simulation.profile import BadProfile, Profile
 from bench.simulation.run import Run
-from bench.simulation.tables import classes_table, evictions_table, runs_table
+from bench.simulation.tables import tables
 from cli.options import read_options
 from schedulers.registry import UnknownScheduler
 from service.planner import BrokenScheduler
 from service.strategy import BadOptions
 
 FAULTS_SHOWN = 3
+MOST_PRIORITY = 15
 LIMITS = {
     "max_rows",
     "max_step_tokens",
@@ -69,8 +71,8 @@ class Wanted:
     tenants: str | None
     slack: float | None
     seed: int
-    ttft_s: float
-    tpot_s: float
+    ttft_s: float | None
+    tpot_s: float | None
     gantt: str | None
     pictures: bool | None
     check: bool
@@ -89,20 +91,26 @@ def run_simulation(wanted: Wanted) -> int:
         load = _load(wanted, profile)
         wanted.out.mkdir(parents=True, exist_ok=True)
     except MISTAKES as error:
-        print(f"walkway: {error}", file=sys.stderr)
+        print(f"walkway: {_line(error)}", file=sys.stderr)
         return 2
     try:
         runs = [_run(load, profile, choice, wanted.check, console) for choice in choices]
     except (Stalled, BrokenScheduler) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
-    slo = SLO(wanted.ttft_s, wanted.tpot_s)
+    usual = usual_slo(profile)
+    slo = SLO(
+        usual.ttft_s if wanted.ttft_s is None else wanted.ttft_s,
+        usual.tpot_s if wanted.tpot_s is None else wanted.tpot_s,
+    )
     simulated = Simulated(load.name, profile, slo, [figures(run, profile, slo) for run in runs])
-    save(simulated, wanted.out / "simulation.json")
-    for run in runs:
-        save_requests(run, wanted.out / f"{file_name(run.label)}.csv")
-    if pictures is not None:
-        pictures.draw(runs, profile, slo, window, wanted.out)
+    try:
+        _write(simulated, runs, wanted.out)
+        if pictures is not None:
+            pictures.draw(runs, profile, slo, window, wanted.out)
+    except OSError as error:
+        print(f"walkway: {_line(error)}", file=sys.stderr)
+        return 2
     if wanted.as_json:
         print((wanted.out / "simulation.json").read_text(), end="")
     else:
@@ -125,6 +133,12 @@ def _pictures(wanted: bool | None) -> ModuleType | None:
             raise
         print(f"walkway: no pictures: {error}", file=sys.stderr)
         return None
+
+
+def _write(simulated: Simulated, runs: Sequence[Run], out: Path) -> None:
+    save(simulated, out / "simulation.json")
+    for run in runs:
+        save_requests(run, out / f"{file_name(run.label)}.csv")
 
 
 def read_choice(text: str) -> Choice:
@@ -152,7 +166,22 @@ def read_window(text: str) -> tuple[float, float]:
         start_s, seconds = map(float, text.split(":"))
     except ValueError:
         raise ValueError(f"--gantt {text!r} is not START:SECONDS") from None
+    if not (0 <= start_s < math.inf and 0 < seconds < math.inf):
+        raise ValueError(f"--gantt {text!r} is not a stretch of time")
     return start_s, start_s + seconds
+
+
+def _line(error: Exception) -> str:
+    """What is wrong, with the file first where it is one."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _priority(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST_PRIORITY:
+        raise ValueError(f"--priorities: {text!r} is not 0 to {MOST_PRIORITY}")
+    return int(text)
 
 
 def _expect_no_idle_option(wanted: Wanted) -> None:
@@ -174,7 +203,7 @@ def _load(wanted: Wanted, profile: Profile) -> Load:
     _expect_no_idle_option(wanted)
     standard = Rules()
     priorities = wanted.priorities and [
-        (int(value), share) for value, share in parse_shares(wanted.priorities)
+        (_priority(value), share) for value, share in parse_shares(wanted.priorities)
     ]
     rules = Rules(
         priorities=priorities or standard.priorities,
@@ -210,12 +239,9 @@ def _run(load: Load, profile: Profile, choice: Choice, check: bool, console: Con
 
 def _show(simulated: Simulated, out: Path) -> None:
     profile = simulated.profile
-    # Wider than a pipe's 80 columns: a table cut in the middle of its figures is of no use.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(f"{simulated.load}; {profile.name}: {profile.source}, {profile.note}\n")
-    console.print(runs_table(simulated.runs))
-    evictions = evictions_table(simulated.runs)
-    if evictions is not None:
-        console.print("\n", evictions)
-    console.print("\n", classes_table(simulated.runs))
+    console = Console(highlight=False)
+    console.print(f"{simulated.load}; {profile.name}: {profile.source}, {profile.note}")
+    for table in tables(simulated.runs, simulated.slo):
+        console.print()
+        console.print(table)
     console.print(f"\nwritten to {out}")

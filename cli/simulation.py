@@ -50,8 +50,14 @@ Limits = Annotated[
         "host_pages, watermark_pages, context_tokens, target_gap_s; repeatable.",
     ),
 ]
-TTFT = Annotated[float, typer.Option(min=0, help="SLO: seconds to the first token.")]
-TPOT = Annotated[float, typer.Option(min=0, help="SLO: seconds a token after it.")]
+TTFT = Annotated[
+    float | None,
+    typer.Option(min=0, help="SLO: seconds to the first token; default: 5 full steps."),
+]
+TPOT = Annotated[
+    float | None,
+    typer.Option(min=0, help="SLO: seconds a token after it; default: 3 decode steps."),
+]
 Gantt = Annotated[
     str | None, typer.Option(help="START:SECONDS drawn as bars; default: when busiest.")
 ]
@@ -82,8 +88,8 @@ def simulate(
     tenants: Tenants = None,
     deadline_slack: Slack = None,
     limits: Limits = None,
-    slo_ttft: TTFT = 2.0,
-    slo_tpot: TPOT = 0.1,
+    slo_ttft: TTFT = None,
+    slo_tpot: TPOT = None,
     gantt: Gantt = None,
     seed: Seed = 0,
     pictures: Pictures = None,

@@ -101,7 +101,7 @@ def test_the_same_input_gives_the_same_output_and_everybody_ends(choice: Choice)
     load = dressed([Arrival(i * 0.7, 3 + i % 9, 1 + i * 7 % 13) for i in range(30)], rules)
     profile = make_profile(pages=14, host=6)
     runs = [run_checked(load, profile, choice), simulate(load, profile, choice)]
-    found = [msgspec.json.encode(figures(run, profile, SLO())) for run in runs]
+    found = [msgspec.json.encode(figures(run, profile, SLO(2.0, 0.1))) for run in runs]
     assert found[0] == found[1]
     assert all(record.finish is not None for record in runs[0].records)
     assert not runs[0].faults

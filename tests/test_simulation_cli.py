@@ -35,7 +35,7 @@ def test_a_simulation_shows_tables_and_writes_its_files(tmp_path: Path) -> None:
         *("--limit", "watermark_pages=0"),
     )
     assert ran.exit_code == 0, ran.output
-    for shown in ("modelled", "swap pages evictions", "priority  8", "tenant light"):
+    for shown in ("modelled", "swap pages", "priority 8", "tenant light"):
         assert shown in ran.output
     simulated = read(out / "simulation.json")
     assert [run.scheduler for run in simulated.runs] == ["fcfs", "fcfs eviction=swap"]
@@ -49,6 +49,20 @@ def test_a_simulation_shows_tables_and_writes_its_files(tmp_path: Path) -> None:
         pictures += [name, f"{name}-gantt"]
     for picture in pictures:
         assert (out / f"{picture}.png").read_bytes().startswith(PNG)
+
+
+def test_a_simulation_is_json_for_programs(tmp_path: Path) -> None:
+    ran = walkway(*PLAIN, *SMALL, "--scheduler", "fcfs", "--json", "--out", str(tmp_path))
+    assert ran.exit_code == 0
+    assert msgspec.json.decode(ran.stdout)["runs"][0]["scheduler"] == "fcfs"
+    assert ran.stdout == (tmp_path / "simulation.json").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "fcfs.csv").mkdir()
+    ran = walkway(*PLAIN, *SMALL, "--scheduler", "fcfs", "--out", str(tmp_path))
+    assert ran.exit_code == 2
+    assert ran.stderr.splitlines()[-1] == f"walkway: {tmp_path / 'fcfs.csv'}: Is a directory"
 
 
 def test_the_same_call_writes_the_same_bytes(tmp_path: Path) -> None:
@@ -80,13 +94,20 @@ def test_a_workload_is_simulated_without_a_trace(tmp_path: Path, profile: str) -
         (("--scheduler", "fcfs colour=red"), "no option 'colour'"),
         (("--scheduler", "fcfs eviction"), "not of the form option=value"),
         (("--scheduler", "fcfs", "--profile", "tpu"), "no profile 'tpu'"),
-        (("--scheduler", "fcfs", "--trace", "absent.csv"), "absent.csv"),
+        (("--scheduler", "fcfs", "--trace", "absent.csv"), "walkway: absent.csv: No such file"),
         (("--scheduler", "fcfs", "--workload", "odd"), "no workload named odd"),
         (("--scheduler", "fcfs", "--limit", "rows=1"), "no limit 'rows'"),
         (("--scheduler", "fcfs", "--limit", "max_rows=many"), "limits: Expected `int`"),
         (("--scheduler", "fcfs", "--tenants", "a"), "not of the form VALUE:SHARE"),
-        (("--scheduler", "fcfs", "--priorities", "high:1"), "invalid literal"),
+        (
+            ("--scheduler", "fcfs", "--priorities", "high:1"),
+            "--priorities: 'high' is not 0 to 15",
+        ),
+        (("--scheduler", "fcfs", "--priorities", "16:1"), "--priorities: '16' is not 0 to 15"),
         (("--scheduler", "fcfs", "--gantt", "3"), "not START:SECONDS"),
+        (("--scheduler", "fcfs", "--gantt", "3:nan"), "not a stretch of time"),
+        (("--scheduler", "fcfs", "--gantt", "3:0"), "not a stretch of time"),
+        (("--scheduler", "fcfs", "--profile", "no.json"), "profile no.json: No such file"),
         (("--scheduler", "fcfs", "--trace", "sample", "--start", "1e9"), "no requests"),
     ],
 )

@@ -4,15 +4,24 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
+from msgspec.structs import replace
+from rich.console import Console
 
 from bench.recording import Recording
 from bench.recording import save as save_recording
-from bench.samples import Answer, summarise
+from bench.samples import Answer, Spread, summarise
+from bench.simulation import plots
 from bench.simulation.agreement import agreement
-from bench.simulation.demand import Demand, Load
-from bench.simulation.figures import SLO, figures
+from bench.simulation.catalogue import find_profile, names
+from bench.simulation.choice import Choice
+from bench.simulation.demand import Demand, Load, Rules
+from bench.simulation.engine import simulate
+from bench.simulation.figures import SLO, figures, grouped, usual_slo
+from bench.simulation.loads import Repeat, workload_load
 from bench.simulation.output import Simulated, file_name, read, save
-from bench.simulation.run import MOST_GAUGES, Gauges, Waste
+from bench.simulation.run import MOST_GAUGES, Gauges, Run, Waste
+from bench.simulation.tables import tables
 from bench.trace import Arrival
 from service.messages import StepStats
 from tests.simulations import (
@@ -50,8 +59,8 @@ def test_figures_tell_classes_and_goodput_and_survive_their_file(tmp_path: Path)
     found = figures(run, profile, SLO(ttft_s=3.0, tpot_s=2.0))
     assert [one.name for one in found.classes] == [
         "all",
-        "priority  0",
-        "priority  8",
+        "priority 0",
+        "priority 8",
         "tenant a",
         "tenant b",
     ]
@@ -60,7 +69,7 @@ def test_figures_tell_classes_and_goodput_and_survive_their_file(tmp_path: Path)
     assert everybody.deadlines_met == 0.5 and urgent.deadlines_met == 0.0
     assert everybody.good == pytest.approx(1 / 3)  # two prefills at once take 3.02 s
     assert found.goodput_per_s == pytest.approx(1 / run.ended_s)
-    simulated = Simulated("load", profile, SLO(), [found])
+    simulated = Simulated("load", profile, SLO(2.0, 0.1), [found])
     save(simulated, tmp_path / "simulation.json")
     assert read(tmp_path / "simulation.json") == simulated
 
@@ -77,7 +86,7 @@ def test_agreement_is_the_ratio_of_simulated_to_real(tmp_path: Path) -> None:
         Answer(0.0, 0.0, run.ended_s * 2, 4, ((2 * run.records[0].first_s, 1), (9.0, 2)))
     ]
     save_recording(Recording("load", "service", answers, []), tmp_path / "real.json")
-    lines = agreement(summarise(answers), figures(run, profile, SLO())).splitlines()
+    lines = agreement(summarise(answers), figures(run, profile, SLO(2.0, 0.1))).splitlines()
     ratios = {cells[0]: cells[-1] for cells in map(_cells, lines)}
     assert ratios["TTFT p50, s"] == "0.50"
     assert ratios["output tokens/s"] == "2.00"
@@ -85,3 +94,98 @@ def test_agreement_is_the_ratio_of_simulated_to_real(tmp_path: Path) -> None:
 
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("| ").split("|")]
+
+
+def mixed_run(label: str) -> Run:
+    """Of two priorities and two tenants."""
+    demands = [
+        Demand(Arrival(index, 4, 4), priority=8 * (index % 2), tenant="ab"[index // 4])
+        for index in range(8)
+    ]
+    return run_checked(Load("load", demands), make_profile(), Choice(label, label))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that would be written."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(plots, "_write", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def test_goodput_is_drawn_from_0_to_100_percent(drawn: list[Figure], tmp_path: Path) -> None:
+    runs = [mixed_run("fcfs"), mixed_run("priority")]
+    for slo in (SLO(ttft_s=0.0, tpot_s=0.0), SLO(ttft_s=1e9, tpot_s=1e9)):
+        plots.plot_goodput(runs, slo, tmp_path)
+    for figure, percent in zip(drawn, (0, 100), strict=True):
+        (axis,) = figure.axes
+        assert axis.get_ylim() == (0, 100)
+        assert {bar.get_height() for bar in axis.patches} == {percent}
+
+
+def test_no_word_is_said_twice_in_a_legend(drawn: list[Figure], tmp_path: Path) -> None:
+    runs = [mixed_run("priority"), mixed_run("fcfs")]
+    plots.plot_latencies(runs, SLO(2.0, 0.1), tmp_path)
+    (legend,) = drawn[0].legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == [
+        *("priority", "fcfs"),
+        *("priority 0", "priority 8", "tenant a", "tenant b"),
+        "SLO",
+    ]
+    assert all(axis.get_legend() is None for axis in drawn[0].axes)
+
+
+def test_priorities_are_sorted_by_size() -> None:
+    records = mixed_run("fcfs").records
+    names = grouped(records, lambda record: f"priority {record.id % 3 * 5}")
+    assert list(names) == ["priority 0", "priority 5", "priority 10"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_profile_meets_its_usual_slo_with_a_request_alone(name: str) -> None:
+    profile = find_profile(name)
+    slo, tokens = usual_slo(profile), profile.max_step_tokens
+    first_s = profile.costs.alone_s(tokens, 1)
+    assert first_s < slo.ttft_s < 10 * first_s
+    assert (profile.costs.alone_s(tokens, 101) - first_s) / 100 < slo.tpot_s
+
+
+def test_the_default_profile_meets_its_slo_on_the_default_workload() -> None:
+    profile = find_profile("cpu")
+    load = workload_load("mixed", Repeat(None, None, None), Rules(), profile)
+    slo = usual_slo(profile)
+    found = figures(simulate(load, profile, Choice("fcfs", "fcfs")), profile, slo)
+    assert found.classes[0].good > 0.8
+
+
+def test_tables_fit_80_columns_and_nothing_is_cut() -> None:
+    profile = make_profile(pages=6, host=6)
+    label = "package.module:Strategy age_s=2.5 eviction=swap max_preemptions=3"
+    demands = [
+        Demand(Arrival(0, 4, 6), priority=12 * (n % 2), tenant=f"team-research-{n}-evaluation")
+        for n in range(3)
+    ]
+    run = run_checked(Load("load", demands), profile, Choice(label, "fcfs"))
+    huge = Spread(1234.567, 12345.678, 123456.789)
+    found = figures(run, profile, SLO(2.0, 0.1))
+    found = replace(
+        found,
+        evictions={"recompute pages": 123, "swap priority": 12345},
+        preemptions=12468,
+        swapped_tokens=123456789,
+        recomputed_tokens=123456789,
+        classes=[replace(one, ttft_s=huge, latency_s=huge) for one in found.classes],
+    )
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        for table in tables([found, found], SLO(2.0, 0.1)):
+            console.print(table)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    text = " ".join(captured.get().split())
+    for shown in ("123 recompute pages", "12345 swap priority", "1235 / 12346 / 123457"):
+        assert shown in text
+    for shown in ("team-research-2-evaluation", "first token within 2 s, then 100 ms a token"):
+        assert shown in text

@@ -1,27 +1,47 @@
 """What a simulated run comes to, whole and by class."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from bench.samples import Spread, spread
+from bench.simulation.costs import Work
 from bench.simulation.profile import Profile
 from bench.simulation.record import Record
 from bench.simulation.run import Gauge, Run
+
+USUAL_CONTEXT = 1024
+FULL_STEPS, DECODE_STEPS = 5, 3
 
 
 class SLO(msgspec.Struct, frozen=True):
     """What a caller is content with, seconds."""
 
-    ttft_s: float = 2.0
-    tpot_s: float = 0.1
+    ttft_s: float
+    tpot_s: float
 
     def met(self, record: Record) -> bool:
         """Answered whole, and in time."""
         if not record.answered or (record.ttft_s or 0.0) > self.ttft_s:
             return False
         return (record.tpot_s or 0.0) <= self.tpot_s
+
+
+def usual_slo(profile: Profile) -> SLO:
+    """One that the machine of the profile meets while it is not overloaded: a first token
+    within five steps full of prefill, and a token within three steps of as many decode rows as
+    there may be, of a usual context. Two digits, which is all that such a rule is worth."""
+    chunk = min(profile.max_step_tokens, profile.context_tokens)
+    prefill, decode = Work(), Work()
+    prefill.add(0, chunk)
+    for _ in range(profile.max_rows):
+        decode.add(min(USUAL_CONTEXT, profile.context_tokens) - 1, 1)
+    return SLO(
+        ttft_s=float(f"{FULL_STEPS * profile.costs.seconds(prefill):.2g}"),
+        tpot_s=float(f"{DECODE_STEPS * profile.costs.seconds(decode):.2g}"),
+    )
 
 
 class Class(msgspec.Struct, frozen=True):
@@ -106,7 +126,7 @@ def figures(run: Run, profile: Profile, slo: SLO) -> Figures:
 def classes(records: Sequence[Record], slo: SLO) -> list[Class]:
     """All requests, then each priority and each tenant where there are several."""
     found = [_class("all", records, slo)]
-    for name, members in grouped(records, lambda r: f"priority {r.demand.priority:2}").items():
+    for name, members in grouped(records, lambda r: f"priority {r.demand.priority}").items():
         found.append(_class(name, members, slo))
     for name, members in grouped(records, lambda r: f"tenant {r.demand.tenant}").items():
         found.append(_class(name, members, slo))
@@ -116,11 +136,17 @@ def classes(records: Sequence[Record], slo: SLO) -> list[Class]:
 def grouped(
     records: Sequence[Record], name: Callable[[Record], str]
 ) -> dict[str, list[Record]]:
-    """Records by name, sorted; empty when all have the same."""
+    """Records by name, sorted, numbers by size; empty when all have the same."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(name(record), []).append(record)
-    return dict(sorted(groups.items())) if len(groups) > 1 else {}
+    if len(groups) < 2:
+        return {}
+    return dict(sorted(groups.items(), key=lambda item: _by_size(item[0])))
+
+
+def _by_size(name: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _class(name: str, records: Sequence[Record], slo: SLO) -> Class:

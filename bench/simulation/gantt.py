@@ -53,8 +53,7 @@ def plot_gantt(run: Run, window: Window, path: Path) -> None:
             facecolors=[COLOURS[what] for what, _, _ in spans],
         )
     axis.set_yticks(range(len(lived)), _names(lived), fontsize=6)
-    axis.invert_yaxis()
-    axis.set(title=run.label, xlabel="s", xlim=window)
+    axis.set(title=run.label, xlabel="s", xlim=window, ylim=(max(len(lived), 1) - 0.4, -0.6))
     axis.legend(
         handles=[Patch(color=colour, label=what) for what, colour in COLOURS.items()],
         loc="upper left",

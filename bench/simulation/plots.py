@@ -10,6 +10,8 @@ import matplotlib
 matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from bench.simulation.figures import SLO, grouped
 from bench.simulation.profile import Profile
@@ -17,32 +19,48 @@ from bench.simulation.record import Record
 from bench.simulation.run import Run
 
 BINS = 120
+STYLES = ("-", "--", ":", "-.")
 
 
 def plot_latencies(runs: Sequence[Run], slo: SLO, path: Path) -> None:
-    """How times to first token and per token are spread, a line a run and class, and the
-    SLO."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), constrained_layout=True)
-    for run in runs:
+    """How times to first token and per token are spread: a colour a class (a run, where there
+    is one class), a style a run, and the SLO."""
+    figure, axes = plt.subplots(1, 2, figsize=(12, 4.8), constrained_layout=True)
+    names = _class_names(runs)
+    for number, run in enumerate(runs):
         for name, records in _classes(run.records).items():
-            label = f"{run.label} {name}".strip()
+            colour = f"C{number if len(names) == 1 else names.index(name)}"
+            style = STYLES[number % len(STYLES)]
             answered = [record for record in records if record.answered]
-            _spread(axes[0], label, [record.ttft_s for record in answered])
-            _spread(axes[1], label, [record.tpot_s for record in answered])
+            _spread(axes[0], [record.ttft_s for record in answered], colour, style)
+            _spread(axes[1], [record.tpot_s for record in answered], colour, style)
     for axis, title, limit_s in (
         (axes[0], "time to first token, s", slo.ttft_s),
         (axes[1], "time per output token, s", slo.tpot_s),
     ):
-        axis.axvline(limit_s, color="grey", linestyle=":")
-        axis.set(title=title, xscale="log", ylabel="share of answered requests", ylim=(0, 1))
-        axis.legend(fontsize="small")
+        axis.axvline(limit_s, color="grey", linewidth=1)
+        axis.set(title=title, xscale="log", ylabel="% of answered requests", ylim=(0, 100))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    figure.legend(handles=_key(runs, names), loc="outside right upper", fontsize="small")
     _write(figure, path)
+
+
+def _key(runs: Sequence[Run], names: Sequence[str]) -> list[Line2D]:
+    """Runs and classes apart, so that no word is said once for each pair."""
+    several = len(names) > 1
+    lines = [
+        Line2D([], [], color="black" if several else f"C{n}", linestyle=s, label=run.label)
+        for n, (run, s) in enumerate(zip(runs, STYLES * len(runs), strict=False))
+    ]
+    if several:
+        lines += [Line2D([], [], color=f"C{n}", label=name) for n, name in enumerate(names)]
+    return [*lines, Line2D([], [], color="grey", linewidth=1, label="SLO")]
 
 
 def plot_goodput(runs: Sequence[Run], slo: SLO, path: Path) -> None:
     """The share of each class within the SLO: a group of bars a class."""
     figure, axis = plt.subplots(figsize=(9, 4.5), constrained_layout=True)
-    names = list(dict.fromkeys(name for run in runs for name in _classes(run.records)))
+    names = _class_names(runs)
     width = 0.8 / len(runs)
     for index, run in enumerate(runs):
         groups = _classes(run.records)
@@ -51,10 +69,16 @@ def plot_goodput(runs: Sequence[Run], slo: SLO, path: Path) -> None:
             for name in names
         ]
         at = [group + (index - (len(runs) - 1) / 2) * width for group in range(len(names))]
-        axis.bar(at, shares, width, label=run.label)
-    axis.set_xticks(range(len(names)), [name or "all" for name in names])
-    axis.set_ylabel(f"% with TTFT <= {slo.ttft_s} s and TPOT <= {slo.tpot_s} s")
-    axis.legend(fontsize="small")
+        bars = axis.bar(at, shares, width, label=run.label)
+        axis.bar_label(bars, fmt="%.0f", fontsize="small", padding=1)
+    axis.set_xticks(range(len(names)), [name or "all requests" for name in names])
+    axis.set_xlim(-0.6, len(names) - 0.4)
+    axis.set(ylim=(0, 100), ylabel="% of requests within the SLO")
+    # Above 100 % there is room for no more than the bars' labels.
+    axis.set_title(
+        f"first token within {slo.ttft_s:g} s, then {1000 * slo.tpot_s:g} ms a token", pad=16
+    )
+    figure.legend(loc="outside right upper", fontsize="small")
     _write(figure, path)
 
 
@@ -75,6 +99,9 @@ def plot_run(run: Run, profile: Profile, path: Path) -> None:
     axes[1][0].plot(times, [g.preemptions for g in run.gauges])
     axes[1][0].set(title="preemptions so far", xlabel="s")
     _tenants(axes[1][1], run)
+    for axis in (axes[0][0], axes[1][0], axes[1][1]):
+        axis.set_ylim(0, max(1.0, axis.get_ylim()[1]))
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0][0].legend()
     axes[0][1].legend()
     figure.suptitle(f"{run.label} on {profile.name} ({profile.source})")
@@ -86,11 +113,12 @@ def _tenants(axis: Any, run: Run) -> None:
     then to its last. Parallel lines are tenants that get alike."""
     width_s = max(run.ended_s / BINS, 1e-9)
     edges = [index * width_s for index in range(BINS + 1)]
-    by_tenant = grouped(run.records, lambda r: r.demand.tenant) or {"all": run.records}
-    for tenant, records in by_tenant.items():
+    by_tenant = grouped(run.records, lambda r: r.demand.tenant)
+    for tenant, records in (by_tenant or {"": run.records}).items():
         axis.plot(edges, [0.0, *accumulate(_served(records, width_s))], label=tenant)
-    axis.set(title="tokens served so far, by tenant", xlabel="s")
-    axis.legend()
+    axis.set(title="tokens served so far" + ", by tenant" * bool(by_tenant), xlabel="s")
+    if by_tenant:
+        axis.legend()
 
 
 def _served(records: Sequence[Record], width_s: float) -> list[float]:
@@ -106,17 +134,22 @@ def _served(records: Sequence[Record], width_s: float) -> list[float]:
     return tokens
 
 
+def _class_names(runs: Sequence[Run]) -> list[str]:
+    """Of all runs; one empty name where requests are of one class."""
+    return list(dict.fromkeys(name for run in runs for name in _classes(run.records)))
+
+
 def _classes(records: Sequence[Record]) -> dict[str, list[Record]]:
-    by_priority = grouped(records, lambda r: f"priority {r.demand.priority:2}")
+    by_priority = grouped(records, lambda r: f"priority {r.demand.priority}")
     by_tenant = grouped(records, lambda r: f"tenant {r.demand.tenant}")
     return by_priority | by_tenant or {"": list(records)}
 
 
-def _spread(axis: Any, label: str, found: Sequence[float | None]) -> None:
+def _spread(axis: Any, found: Sequence[float | None], colour: str, style: str) -> None:
     values = sorted(value for value in found if value)
     if values:
-        shares = [(index + 1) / len(values) for index in range(len(values))]
-        axis.plot(values, shares, label=label)
+        shares = [100 * (index + 1) / len(values) for index in range(len(values))]
+        axis.step(values, shares, where="post", color=colour, linestyle=style)
 
 
 def _write(figure: Any, path: Path) -> None:

@@ -44,5 +44,7 @@ def read(path: Path) -> Profile:
     """Raises BadProfile."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Profile)
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise BadProfile(f"profile {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
         raise BadProfile(f"profile {path}: {error}") from error

@@ -1,86 +1,115 @@
-"""Simulated runs as tables for a terminal."""
+"""Simulated runs as tables for a terminal of 80 columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
+from rich.text import Text
 
 from bench.samples import Spread
-from bench.simulation.figures import Class, Figures
+from bench.simulation.figures import SLO, Class, Figures
 
 
-def runs_table(runs: Sequence[Figures]) -> Table:
+def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
+    """All there are: the runs, what gave way, and the classes of requests."""
+    yield _runs(runs)
+    preempted = _preemptions(runs)
+    if preempted is not None:
+        yield preempted
+    yield _first_and_next_tokens(runs, slo)
+    yield _whole_answers(runs)
+
+
+def _runs(runs: Sequence[Figures]) -> Table:
     """A line for each run."""
     table = _table(
-        "scheduler",
-        "out tok/s",
-        "good req/s",
-        "batch",
-        "KV peak",
-        "waste mean / peak",
-        "preempted",
-        "recomputed tok",
-        "swapped tok",
-        "cached",
+        "scheduler", "out tok/s", "good req/s", "batch", "KV peak", "waste, peak", "cached"
     )
     for run in runs:
         table.add_row(
-            run.scheduler,
+            Text(run.scheduler),
             f"{run.output_tokens_per_s:.1f}",
             f"{run.goodput_per_s:.2f}",
             f"{run.batch:.1f}",
             f"{run.kv_peak:.0%}",
-            f"{run.waste:.1%} / {run.waste_peak:.1%}",
-            f"{run.preemptions}",
-            f"{run.recomputed_tokens}",
-            f"{run.swapped_tokens}",
+            f"{run.waste:.1%}, {run.waste_peak:.1%}",
             f"{run.cached:.1%}",
         )
     return table
 
 
-def classes_table(runs: Sequence[Figures]) -> Table:
-    """A line for each class of each run; percentiles 50 / 95 / 99."""
-    table = _table(
-        "class",
-        "scheduler",
-        "requests",
-        "TTFT s",
-        "TPOT ms",
-        "longest gap s",
-        "total s",
-        "in SLO",
-        "deadlines",
-    )
+def _preemptions(runs: Sequence[Figures]) -> Table | None:
+    """How often requests were preempted, by mode and cause, and what it cost; None when none
+    was."""
+    if not any(run.preemptions for run in runs):
+        return None
+    table = _table("scheduler", "preempted", "mode, cause", "recomputed tok", "swapped tok")
+    for run in runs:
+        kinds = [f"{count} {kind}" for kind, count in sorted(run.evictions.items())]
+        table.add_row(
+            Text(run.scheduler),
+            f"{run.preemptions}",
+            "\n".join(kinds) or "-",
+            f"{run.recomputed_tokens}",
+            f"{run.swapped_tokens}",
+        )
+    return table
+
+
+def _first_and_next_tokens(runs: Sequence[Figures], slo: SLO) -> Table:
+    """A line for each class of each run, and how many met the SLO."""
+    table = _table("p50 / p95 / p99", "TTFT s", "TPOT ms", "in SLO", "deadlines")
+    table.caption = slo_line(slo)
+    table.caption_justify = "left"
+    for one in _by_class(table, runs):
+        table.add_row(
+            one.label,
+            _percentiles(one.of.ttft_s),
+            _percentiles(one.of.tpot_s, 1000),
+            f"{one.of.good:.1%}",
+            "-" if one.of.deadlines_met is None else f"{one.of.deadlines_met:.1%}",
+        )
+    return table
+
+
+def _whole_answers(runs: Sequence[Figures]) -> Table:
+    """A line for each class of each run."""
+    table = _table("p50 / p95 / p99", "longest gap s", "total s", "requests")
+    for one in _by_class(table, runs):
+        failures = "".join(f", {n} {how}" for how, n in _failures(one.of))
+        table.add_row(
+            one.label,
+            _percentiles(one.of.stall_s),
+            _percentiles(one.of.latency_s),
+            f"{one.of.requests}{failures}",
+        )
+    return table
+
+
+def slo_line(slo: SLO) -> str:
+    """The SLO in words."""
+    return f"SLO: first token within {slo.ttft_s:g} s, then {1000 * slo.tpot_s:g} ms a token"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A class of a run, and how its line begins."""
+
+    label: Text
+    of: Class
+
+
+def _by_class(table: Table, runs: Sequence[Figures]) -> Iterator[_Line]:
+    """Under a heading each, where there are several."""
     names = dict.fromkeys(one.name for run in runs for one in run.classes)
+    indent = "  " if len(names) > 1 else ""
     for name in names:
+        if len(names) > 1:
+            table.add_row(Text(name, "bold"))
         for run in runs:
             for one in run.classes:
                 if one.name == name:
-                    table.add_row(name, run.scheduler, *_latencies(one))
-    return table
-
-
-def evictions_table(runs: Sequence[Figures]) -> Table | None:
-    """How often requests gave way, by mode and cause; None when none did."""
-    kinds = sorted({kind for run in runs for kind in run.evictions})
-    if not kinds:
-        return None
-    table = _table("scheduler", *(f"{kind} evictions" for kind in kinds))
-    for run in runs:
-        table.add_row(run.scheduler, *(str(run.evictions.get(kind, 0)) for kind in kinds))
-    return table
-
-
-def _latencies(one: Class) -> list[str]:
-    return [
-        f"{one.requests}" + "".join(f", {n} {how}" for how, n in _failures(one)),
-        _percentiles(one.ttft_s),
-        _percentiles(one.tpot_s, 1000),
-        _percentiles(one.stall_s),
-        _percentiles(one.latency_s),
-        f"{one.good:.1%}",
-        "-" if one.deadlines_met is None else f"{one.deadlines_met:.1%}",
-    ]
+                    yield _Line(Text(f"{indent}{run.scheduler}"), one)
 
 
 def _failures(one: Class) -> list[tuple[str, int]]:
@@ -90,11 +119,19 @@ def _failures(one: Class) -> list[tuple[str, int]]:
 def _percentiles(found: Spread | None, scale: float = 1) -> str:
     if found is None:
         return "-"
-    return " / ".join(f"{scale * value:.3g}" for value in (found.p50, found.p95, found.p99))
+    return " / ".join(_short(scale * value) for value in (found.p50, found.p95, found.p99))
+
+
+def _short(value: float) -> str:
+    """Three digits, and no exponent for what a person counts in."""
+    for least, digits in ((100, 0), (10, 1), (1, 2)):
+        if value >= least:
+            return f"{value:.{digits}f}"
+    return f"{value:.3f}"
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     return table
