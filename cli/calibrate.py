@@ -23,7 +23,7 @@ from service.strategy import BadOptions
 
 
 def run_calibration(
-    out: Path, config: Path | None, assignments: Sequence[str], repeats: int
+    out: Path, config: Path | None, assignments: Sequence[str], repeats: int, as_json: bool
 ) -> int:
     """Exit code: 0 done, 2 a mistake in the call or a model that does not load."""
     spin_briefly()
@@ -37,10 +37,16 @@ def run_calibration(
         timings = _measure(built, room_of(built, settings), repeats)
         profile = _profile(out.stem, built, settings, timings)
         save(profile, out)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        print(f"walkway: {out}: {error.strerror}", file=sys.stderr)
+        return 2
+    except ValueError as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 2
-    _show(profile, timings, out)
+    if as_json:
+        print(out.read_text(), end="")
+    else:
+        _show(profile, timings, out)
     return 0
 
 

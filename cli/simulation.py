@@ -1,7 +1,7 @@
 """The commands that try schedulers without a model: they need no service."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,67 +9,86 @@ from cli.arguments import AsJson, Assignments, Config
 from cli.completion import complete_profile
 from cli.plugins import PANEL
 
-Profile = Annotated[
-    str,
-    typer.Option(
-        help="Step costs and pools: a profile's name, or a .json file.",
-        autocompletion=complete_profile,
-    ),
-]
+MACHINE, LOAD = "The machine", "The load"
+CLASSES, OUTPUT = "Classes of requests, drawn at random", "What is written"
+
+
+def _option(metavar: str, panel: str, help: str, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, rich_help_panel=panel, help=help, **more)
+
+
 Schedulers = Annotated[
     list[str],
-    typer.Option("--scheduler", help="`NAME` or `'NAME option=value ...'`; repeatable."),
+    typer.Option(
+        "--scheduler", metavar="NAME", help="Or `'NAME option=value ...'`; repeatable."
+    ),
 ]
-Trace = Annotated[
-    str | None,
-    typer.Option(help="Azure CSV, Mooncake .jsonl, or `sample`; default: a workload."),
-]
-Workload = Annotated[str, typer.Option(help="Closed loop, or open with --rate.")]
-Clients = Annotated[
-    int | None, typer.Option(min=1, help="Of a workload's closed loop; default: max rows.")
-]
-Rate = Annotated[float | None, typer.Option(min=1e-6, help="A workload's requests a second.")]
-Requests = Annotated[
-    int | None, typer.Option(min=1, help="At most (trace), or so many drawn (workload).")
-]
-Start = Annotated[float, typer.Option(min=0, help="Seconds of the trace to leave out.")]
-Seconds = Annotated[float | None, typer.Option(help="Only so much of the trace, unscaled.")]
-Speedup = Annotated[float, typer.Option(min=1e-6, help="2: twice the trace's rate.")]
-TokenScale = Annotated[float, typer.Option(min=1e-6, help="0.1: a tenth as long.")]
-Priorities = Annotated[str | None, typer.Option(help="PRIORITY:SHARE,... drawn at random.")]
-Tenants = Annotated[str | None, typer.Option(help="TENANT:SHARE,... drawn at random.")]
-Slack = Annotated[
-    float | None,
-    typer.Option(min=0, help="Deadlines: so many times what a request takes alone."),
+Profile = Annotated[
+    str,
+    _option(
+        "NAME",
+        MACHINE,
+        "Step costs and pools: a profile's name, or a .json file.",
+        autocompletion=complete_profile,
+    ),
 ]
 Limits = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
-        help="NAME=VALUE over the profile's: max_rows, max_step_tokens, device_pages, "
-        "host_pages, watermark_pages, context_tokens, target_gap_s; repeatable.",
+        metavar="NAME=VALUE",
+        rich_help_panel=MACHINE,
+        help="Over the profile's: max_rows, max_step_tokens, device_pages, host_pages, "
+        "watermark_pages, context_tokens, target_gap_s; repeatable.",
     ),
+]
+Trace = Annotated[
+    str | None,
+    _option("FILE", LOAD, "Azure CSV, Mooncake .jsonl, or `sample`; default: a workload."),
+]
+Workload = Annotated[str, _option("NAME", LOAD, "Closed loop, or open with --rate.")]
+Clients = Annotated[
+    int | None, _option("N", LOAD, "Of a workload's closed loop; default: max rows.", min=1)
+]
+Rate = Annotated[float | None, _option("N", LOAD, "A workload's requests a second.", min=1e-6)]
+Requests = Annotated[
+    int | None, _option("N", LOAD, "At most (trace), or so many drawn (workload).", min=1)
+]
+Start = Annotated[float, _option("SECONDS", LOAD, "Of the trace to leave out.", min=0)]
+Seconds = Annotated[
+    float | None, _option("SECONDS", LOAD, "Only so much of the trace, unscaled.")
+]
+Speedup = Annotated[float, _option("TIMES", LOAD, "2: twice the trace's rate.", min=1e-6)]
+TokenScale = Annotated[float, _option("TIMES", LOAD, "0.1: a tenth as long.", min=1e-6)]
+Seed = Annotated[int, _option("N", LOAD, "Of all that is drawn at random.", min=0)]
+Priorities = Annotated[str | None, _option("TEXT", CLASSES, "PRIORITY:SHARE,...")]
+Tenants = Annotated[str | None, _option("TEXT", CLASSES, "TENANT:SHARE,...")]
+Slack = Annotated[
+    float | None,
+    _option("TIMES", CLASSES, "Deadlines: so many times what a request takes alone.", min=0),
 ]
 TTFT = Annotated[
     float | None,
-    typer.Option(min=0, help="SLO: seconds to the first token; default: 5 full steps."),
+    _option("SECONDS", OUTPUT, "SLO: to the first token; default: 5 full steps.", min=0),
 ]
 TPOT = Annotated[
     float | None,
-    typer.Option(min=0, help="SLO: seconds a token after it; default: 3 decode steps."),
+    _option("SECONDS", OUTPUT, "SLO: a token after it; default: 3 decode steps.", min=0),
 ]
 Gantt = Annotated[
-    str | None, typer.Option(help="START:SECONDS drawn as bars; default: when busiest.")
+    str | None,
+    _option("START:SECONDS", OUTPUT, "What is drawn as bars; default: when busiest."),
 ]
 Pictures = Annotated[
     bool | None,
     typer.Option(
-        "--pictures/--no-pictures", help="PNG plots; default: where matplotlib is installed."
+        "--pictures/--no-pictures",
+        rich_help_panel=OUTPUT,
+        help="PNG plots; default: where matplotlib is installed.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn at random.")]
 Check = Annotated[bool, typer.Option("--check", help="Check every invariant: very slow.")]
-Out = Annotated[Path, typer.Option(help="Folder for tables, JSON, CSV and pictures.")]
+Out = Annotated[Path, _option("FOLDER", OUTPUT, "For tables, JSON, CSV and pictures.")]
 
 
 def simulate(
@@ -133,11 +152,12 @@ def calibrate(
     config: Config = None,
     assignments: Assignments = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each step; medians count.")] = 5,
+    as_json: AsJson = False,
 ) -> None:
     """Measure what steps cost here, as a profile for `walkway simulate`."""
     from cli.calibrate import run_calibration
 
-    raise typer.Exit(run_calibration(out, config, assignments or [], repeats))
+    raise typer.Exit(run_calibration(out, config, assignments or [], repeats, as_json))
 
 
 def register_simulation(app: typer.Typer) -> None:

@@ -23,6 +23,7 @@ from protos.walkway.v1 import inference_pb2 as pb
 from service.engine_process import Built
 from service.logs import configure_logs
 from service.settings import Log
+from tests.test_plain_install import COMMANDS
 from tests.wire import Wire, ask, first_message, serving, toy_build
 
 
@@ -172,6 +173,17 @@ async def test_version_and_help_have_their_usual_names() -> None:
     assert (await run("--help")).stdout == (await run()).stdout == helped.stdout
     assert "--install-completion" in helped.stdout
     assert "Usage: walkway info" in " ".join((await run("info", "-h")).stdout.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_help_fits_80_columns_and_nothing_is_cut(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = await run(*command.split(), "-h")
+    assert said.exit_code == 0
+    assert max(map(len, said.stdout.splitlines())) <= 80
+    assert "…" not in said.stdout
 
 
 def test_a_shell_completes_settings_schedulers_and_profiles() -> None:

@@ -16,24 +16,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("protos", "service", "schedulers", "memory", "models", "bench", "cli")
 EXTRAS = {"flashinfer", "hypothesis", "matplotlib", "tvm_ffi"}
-COMMANDS = {
-    "serve",
-    "doctor",
-    "settings",
-    "generate",
-    "chat",
-    "tokenize",
-    "info",
-    "health",
-    "demo",
-    "requests",
-    "top",
-    "schedulers",
-    "check-scheduler",
-    "simulate",
-    "calibrate",
-    "scheduler",
-}
+COMMANDS = (
+    *("serve", "demo", "doctor", "settings"),
+    *("generate", "chat", "tokenize", "info", "health"),
+    *("requests", "top", "scheduler"),
+    *("schedulers", "check-scheduler", "simulate", "calibrate"),
+)
 HIDE = f"""
 import sys
 
@@ -70,7 +58,7 @@ def walkway(plain: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def test_every_command_is_offered(plain: Path) -> None:
     helped = walkway(plain, "--help").stdout
-    assert {name for name in COMMANDS if f" {name} " in helped} == COMMANDS
+    assert not [name for name in COMMANDS if f" {name} " not in helped]
 
 
 def test_a_simulation_runs_without_pictures_and_says_what_draws_them(plain: Path) -> None:

@@ -124,9 +124,10 @@ def test_a_calibrated_profile_can_be_simulated(tmp_path: Path) -> None:
     ran = walkway(
         *("calibrate", "--out", str(path), "--repeats", "1", "--set", "model.source=toy"),
         *("--set", "memory.num_pages=600", "--set", "memory.host_bytes=20000"),
-        *("--set", "engine.max_rows=16", "--set", "engine.max_step_tokens=256"),
+        *("--set", "engine.max_rows=16", "--set", "engine.max_step_tokens=256", "--json"),
     )
     assert ran.exit_code == 0, ran.output
+    assert ran.stdout == path.read_text()
     profile = find_profile(str(path))
     assert (profile.name, profile.source, profile.device_pages) == ("here", "measured", 599)
     assert (profile.max_rows, profile.max_step_tokens, profile.host_pages) == (16, 256, 156)
