@@ -140,6 +140,11 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
         eos_ids=list(loaded.eos_ids),
         temperature=loaded.temperature,
         page_bytes=loaded.page_bytes,
+        tensors=loaded.tensors,
+        unused_tensors=list(loaded.unused),
+        head=loaded.head,
+        rope=loaded.rope,
+        window=loaded.window,
     )
     return _Model(loaded.runner, loaded.host_pages, ready)
 

@@ -92,6 +92,7 @@ class FrontEnd:
             ready = await self._supervisor.start()
         except (ModelError, StartupError) as error:
             raise StartError(str(error)) from error
+        _say_loaded(ready)
         self._say_started(ready, time.monotonic() - started_s)
 
     async def run(self) -> None:
@@ -228,3 +229,19 @@ class FrontEnd:
             metrics_port=self.listeners.metrics_port or None,
             start_s=round(took_s, 2),
         )
+
+
+def _say_loaded(ready: Ready) -> None:
+    """What the model's files were taken for."""
+    log.info(
+        "model_loaded",
+        family=ready.family,
+        tensors=ready.tensors,
+        unused_tensors=ready.unused_tensors,
+        head=ready.head,
+        rope=ready.rope,
+        window=ready.window,
+        end_ids=ready.eos_ids,
+    )
+    if ready.unused_tensors:
+        log.warning("tensors_not_used", names=ready.unused_tensors)

@@ -232,7 +232,8 @@ class Inspected(msgspec.Struct, frozen=True, tag=True, array_like=True):
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The engine serves. What the front end needs to know of it to judge a request;
     `temperature` is that of requests which name none. From `pid` on for metrics alone, 0 where
-    nobody said; `page_bytes` is of a page on all ranks."""
+    nobody said; `page_bytes` is of a page on all ranks. From `tensors` on: what was loaded, for
+    people."""
 
     generation: int
     model: str
@@ -253,6 +254,11 @@ class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     max_step_tokens: int = 0
     page_bytes: int = 0
     host_pages: int = 0
+    tensors: int = 0
+    unused_tensors: list[str] = []
+    head: str = ""
+    rope: str = ""
+    window: int | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from models.errors import ModelError
 from models.load import load
+from service.build import build
 from tests.answers import assert_same, in_transformers, options
 from tests.tiny_models import LLAMA3
 from tests.variants import (
@@ -31,6 +33,7 @@ from tests.variants import (
     stored_as,
     without,
 )
+from tests.wire import serving
 
 LINEAR = {"type": "linear", "factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
@@ -331,3 +334,33 @@ def test_a_folder_that_would_be_served_differently_is_refused(
         load(options(folder))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+async def test_a_start_says_what_was_loaded_and_names_what_was_not_used(tmp_path: Path) -> None:
+    folder = draft(
+        "llama, tied",
+        says(rope_scaling=YARN),
+        stored("model.layers.0.self_attn.rotary_emb.inv_freq", 8),
+        stored("model.layers.1.self_attn.rotary_emb.inv_freq", 8),
+        beside("consolidated.safetensors"),
+    ).write(tmp_path / "m")
+    with capture_logs() as logs:
+        async with serving(build, model={"source": str(folder)}):
+            pass
+    loaded, unused = (
+        next(line for line in logs if line["event"] == event)
+        for event in ("model_loaded", "tensors_not_used")
+    )
+    names = ["model.layers.*.self_attn.rotary_emb.inv_freq", "consolidated.safetensors"]
+    assert loaded == {
+        "event": "model_loaded",
+        "log_level": "info",
+        "family": "llama",
+        "tensors": 20,
+        "unused_tensors": names,
+        "head": "the embedding",
+        "rope": "yarn, factor 8, theta 10000",
+        "window": None,
+        "end_ids": [1],
+    }
+    assert (unused["log_level"], unused["names"]) == ("warning", names)
