@@ -1,8 +1,22 @@
 """What goes wrong with a model, beside its rows."""
 
+from contextlib import suppress
+from pathlib import Path
+
+_POINTER = b"version https://git-lfs"
+
 
 class ModelError(Exception):
     """A model cannot be found, read or served. The message is one line and complete."""
+
+
+def unreadable(path: Path, why: str) -> ModelError:
+    """Why a file of a model cannot be read; a pointer that git left in place of a large file
+    is named so."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            why = "it is a pointer of Git LFS, not the file itself (git lfs pull fetches that)"
+    return ModelError(f"cannot read {path}: {why}")
 
 
 class DeviceLost(Exception):

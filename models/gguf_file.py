@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.errors import ModelError
+from models.errors import ModelError, unreadable
 
 Value = bool | int | float | str | list["Value"]
 
@@ -67,7 +67,7 @@ def read_gguf(path: Path) -> GgufFile:
 
 def _parse(path: Path, data: mmap.mmap) -> GgufFile:
     if data[:4] != b"GGUF":
-        raise ModelError(f"{path} is no GGUF file")
+        raise unreadable(path, "it is no GGUF file")
     cursor = _Cursor(data, 4)
     version = cursor.whole("I")
     if version in (2 << 24, 3 << 24):

@@ -61,7 +61,7 @@ def from_hf(folder: Path) -> ModelConfig:
         output_bias=attention_bias,
         qk_norm=family == "qwen3",
         tied=values.switch("tie_word_embeddings"),
-        eos_ids=eos_ids(raw, folder),
+        eos_ids=eos_ids(raw, folder) or eos_ids(values.resolved, folder),
         temperature=temperature(folder),
         mlp_bias=family == "llama" and values.switch("mlp_bias"),
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from models.config import read_json
-from models.errors import ModelError
+from models.errors import ModelError, unreadable
 
 if TYPE_CHECKING:
     from safetensors import safe_open
@@ -97,7 +97,7 @@ class SafetensorsFolder:
                 return False
             starts = range(0, shape[0], _COMPARED_ROWS)
             blocks = (slice(at, at + _COMPARED_ROWS) for at in starts)
-            return all(torch.equal(ours[rows], theirs[rows]) for rows in blocks)
+            return all(torch.equal(ours[r].float(), theirs[r].float()) for r in blocks)
 
     def _add(self, path: Path, names: Iterable[str]) -> None:
         for stored in names:
@@ -139,4 +139,4 @@ def _opened(path: Path) -> "safe_open":
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"cannot read {path}: {error}") from error
+        raise unreadable(path, str(error)) from error

@@ -10,6 +10,7 @@ import torch
 from structlog.testing import capture_logs
 
 from models.errors import ModelError
+from models.hf_config import from_hf
 from models.load import load
 from service.build import build
 from tests.answers import assert_same, in_transformers, options
@@ -38,6 +39,7 @@ from tests.wire import serving
 LINEAR = {"type": "linear", "factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
 Q_BIAS = "model.layers.0.self_attn.q_proj.bias"
 
 SERVED: dict[str, tuple[str, list[Edit]]] = {
@@ -80,6 +82,14 @@ SERVED: dict[str, tuple[str, list[Edit]]] = {
     # A flag and the tensors.
     "tied, another head stored": ("llama, tied", [stored("lm_head.weight", 96, 64)]),
     "tied, the same head stored": ("llama, tied", [head_beside_embedding]),
+    "tied, the same head stored in another dtype": (
+        "llama, tied",
+        [
+            stored_as(torch.bfloat16),
+            head_beside_embedding,
+            stored_as(torch.float32, "lm_head.weight"),
+        ],
+    ),
     "tied, the head alone": ("qwen3, tied", [head_alone]),
     "tie flag absent, no head": ("llama", [lacks("tie_word_embeddings")]),
     "qwen2, attention_bias false": ("qwen2", [says(attention_bias=False)]),
@@ -164,6 +174,11 @@ SERVED: dict[str, tuple[str, list[Edit]]] = {
 
 REFUSED: dict[str, tuple[str, list[Edit], str]] = {
     "a tensor in two files": ("llama", [found_twice], "lm_head.weight is stored twice"),
+    "a tensor in two indexed files": (
+        "llama",
+        [indexed, found_twice],
+        "lm_head.weight is stored twice",
+    ),
     "a tensor under two names": (
         "llama",
         [stored("norm.weight", 64)],
@@ -293,6 +308,11 @@ REFUSED: dict[str, tuple[str, list[Edit], str]] = {
         [says(transformers_weights="other.safetensors")],
         "transformers_weights",
     ),
+    "a pointer in place of weights": (
+        "llama",
+        [lambda made: made.others.update({"model.safetensors": POINTER})],
+        "it is a pointer of Git LFS",
+    ),
     "a shard that is missing": (
         "llama",
         [indexed, lambda made: made.files.pop(SHARDS[1])],
@@ -334,6 +354,27 @@ def test_a_folder_that_would_be_served_differently_is_refused(
         load(options(folder))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "ids"),
+    [
+        ({}, None, (2,)),
+        ({"eos_token_id": None}, None, ()),
+        ({}, {"eos_token_id": [5, 3]}, (5, 3)),
+        ({"eos_token_id": 3}, {}, (3,)),
+    ],
+)
+def test_a_config_without_an_end_has_its_family_s(
+    config: dict[str, object],
+    generation: dict[str, object] | None,
+    ids: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    made = draft("llama", lacks("eos_token_id"), says(**config))
+    if generation is not None:
+        made.others["generation_config.json"] = generation
+    assert from_hf(made.write(tmp_path / "m")).eos_ids == ids
 
 
 async def test_a_start_says_what_was_loaded_and_names_what_was_not_used(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ Tensors = dict[str, Tensor]
 @dataclass
 class Draft:
     """A folder about to be written. `files` are its safetensors, one with all `tensors` where
-    none are named; `others` are more files, as JSON."""
+    none are named; `others` are more files, text or what
+    is written as JSON."""
 
     config: dict[str, object]
     tensors: Tensors
@@ -33,11 +34,12 @@ class Draft:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps(self.config))
-        for name, value in self.others.items():
-            (folder / name).write_text(json.dumps(value))
         for name, tensors in (self.files or {"model.safetensors": self.tensors}).items():
             copies = {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
             save_file(copies, folder / name, metadata={"format": "pt"})
+        for name, value in self.others.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            (folder / name).write_text(text)
         return folder
 
 
@@ -111,9 +113,12 @@ def without(name: str) -> Edit:
     return edit
 
 
-def stored_as(dtype: torch.dtype) -> Edit:
+def stored_as(dtype: torch.dtype, *names: str) -> Edit:
+    """These tensors, or all, have the dtype."""
+
     def edit(made: Draft) -> None:
-        made.tensors = {name: t.to(dtype) for name, t in made.tensors.items()}
+        for name in names or list(made.tensors):
+            made.tensors[name] = made.tensors[name].to(dtype)
 
     return edit
 
