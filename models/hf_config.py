@@ -56,7 +56,7 @@ def from_hf(folder: Path) -> ModelConfig:
         norm_eps=values.real("rms_norm_eps"),
         rope=_rope(resolved, values),
         context_tokens=values.whole("max_position_embeddings"),
-        window=_window(values, family),
+        window=_window(values),
         qkv_bias=attention_bias or family == "qwen2",
         output_bias=attention_bias,
         qk_norm=family == "qwen3",
@@ -114,11 +114,10 @@ class _Values:
         return bool(self.resolved.get(name))
 
 
-def _window(values: _Values, family: str) -> int | None:
-    """Reach of the layers that slide, if one does."""
+def _window(values: _Values) -> int | None:
+    """Reach of the layers that slide, if one does. A Llama's layers do not, but transformers
+    then keeps no more than the window of its keys: what is generated depends on it."""
     window, types = values.resolved.get("sliding_window"), values.resolved.get("layer_types")
-    if family == "llama":
-        return None
     if isinstance(types, list):
         unknown = sorted(set(types) - _LAYER_TYPES)
         if unknown:

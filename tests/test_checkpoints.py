@@ -148,7 +148,7 @@ SERVED: dict[str, tuple[str, list[Edit]]] = {
         "mistral",
         [says(sliding_window=8, layer_types=["full_attention"] * 2)],
     ),
-    "llama, a window": ("llama", [says(sliding_window=8)]),
+    "llama, a window of the whole context": ("llama", [says(sliding_window=256)]),
     # Values that are absent, null or old.
     "llama, no head_dim": ("llama", [lacks("head_dim")]),
     "llama, head_dim null": ("llama", [says(head_dim=None)]),
@@ -227,6 +227,7 @@ REFUSED: dict[str, tuple[str, list[Edit], str]] = {
         [without("lm_head.weight")],
         "lm_head.weight is missing (tie_word_embeddings is false)",
     ),
+    "llama, a window": ("llama", [says(sliding_window=8)], "window 8 is smaller"),
     "a window": ("mistral", [says(sliding_window=8)], "window 8 is smaller"),
     "a window on one layer": (
         "qwen2",
