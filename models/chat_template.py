@@ -15,6 +15,9 @@ from jinja2.parser import Parser
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from models.quoting import Marks
+from models.template_marks import filters, mark_template
+
 
 class ChatTemplateError(Exception):
     """The messages cannot be made a prompt. The message is for the caller."""
@@ -25,14 +28,17 @@ class NoChatTemplate(ChatTemplateError):
 
 
 class ChatTemplate:
-    """One template. A broken one is kept as its error, which `render` raises: the model can
-    still be used with plain prompts."""
+    """One template, which writes `marks` for control tokens. A broken one is kept as its error,
+    which `render` raises: the model can still be used with plain prompts."""
 
-    def __init__(self, source: str | None, special_tokens: Mapping[str, str]) -> None:
-        self._special_tokens = dict(special_tokens)
+    def __init__(
+        self, source: str | None, special_tokens: Mapping[str, str], marks: Marks
+    ) -> None:
+        self._marks = marks
+        self._special_tokens = {k: marks.mark(token) for k, token in special_tokens.items()}
         self.fault: str | None = None
         try:
-            self._template = _environment().from_string(source or "")
+            self._template = _Environment(marks).from_string(source or "")
         except jinja2.TemplateError as error:
             self.fault = f"the model's chat template is broken: {error}"
         if not source:
@@ -41,8 +47,8 @@ class ChatTemplate:
     def render(
         self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The prompt. Raises NoChatTemplate, or ChatTemplateError with the template's own
-        complaint (roles that do not alternate, say)."""
+        """The prompt, with marks. Raises NoChatTemplate, or ChatTemplateError with the
+        template's own complaint (roles that do not alternate, say)."""
         if self.fault is not None:
             raise NoChatTemplate(self.fault)
         try:
@@ -54,7 +60,8 @@ class ChatTemplate:
                 **self._special_tokens,
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-            raise ChatTemplateError(f"the model's chat template: {error}") from error
+            complaint = self._marks.spell(str(error))
+            raise ChatTemplateError(f"the model's chat template: {complaint}") from error
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -71,16 +78,20 @@ class _GenerationTag(jinja2.ext.Extension):
         return str(caller())
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationTag, jinja2.ext.loopcontrols],
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
-    return environment
+class _Environment(ImmutableSandboxedEnvironment):
+    def __init__(self, marks: Marks) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationTag, jinja2.ext.loopcontrols],
+        )
+        self._marks = marks
+        self.filters |= {"tojson": _to_json, **filters(marks)}
+        self.globals["raise_exception"] = _raise
+        self.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        return mark_template(super()._parse(source, name, filename), self._marks)
 
 
 def _to_json(

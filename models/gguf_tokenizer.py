@@ -1,9 +1,11 @@
 """A tokenizer from the metadata of a GGUF file.
 
 A byte-level BPE is complete there but for the rule that cuts text into words, which the file
-only names. The rules are those of the models' own tokenizers.
+only names. The rules are those of the models' own tokenizers; `default`, which stands for none,
+is llama.cpp's.
 """
 
+from collections.abc import Iterable
 from typing import cast
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -18,14 +20,49 @@ _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_LLAMA3, _QWEN2 = _WORDS % "{1,3}", _WORDS % ""
-SUPPORTED = ("default", "gpt-2", "smollm", "llama-bpe", "qwen2")
+_LLAMA3, _QWEN2 = (_WORDS % "{1,3}",), (_WORDS % "",)
+_DEFAULT = (
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+)
+_PATTERNS = {
+    "default": _DEFAULT,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "qwen2": _QWEN2,
+    "deepseek-r1-qwen": _QWEN2,
+}
+SUPPORTED = ("gpt-2", "smollm", *_PATTERNS)
+_LLAMA3_BEGINS = "<|begin_of_text|>"
+_ENDS = frozenset((
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>",
+    "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
+    "<eos>", "<turn|>",
+))  # fmt: skip
+"""Tokens that end a turn in whatever file they are, as in llama.cpp's loader."""
+
+
+def word_rule(file: GgufFile) -> str:
+    """The rule that cuts text into words, and in brackets how it was found where the file names
+    none: by what the file is of, and else llama.cpp's for such files."""
+    named = file.metadata.get("tokenizer.ggml.pre")
+    return str(named) if named is not None else f"{_unnamed(file)} (the file names no rule)"
+
+
+def _unnamed(file: GgufFile) -> str:
+    if str(file.metadata.get("general.architecture")).startswith("qwen"):
+        return "qwen2"
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    is_llama3 = isinstance(tokens, list) and _LLAMA3_BEGINS in tokens
+    return "llama-bpe" if is_llama3 else "default"
 
 
 def encoder_from_gguf(file: GgufFile) -> Tokenizer:
     """The tokenizer. ModelError where the file's kind of tokenizer is not supported."""
-    meta = file.metadata
-    kind, rule = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre", "default")
+    kind, rule = file.metadata.get("tokenizer.ggml.model"), word_rule(file).split(" ")[0]
     if kind != "gpt2" or rule not in SUPPORTED:
         raise ModelError(
             f"the tokenizer of {file.path.name} ({kind}, {rule}) cannot be rebuilt "
@@ -34,20 +71,57 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
         )
     tokens, merges = (_strings(file, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
     first, second = zip(*(merge.split(" ", 1) for merge in merges), strict=True)
+    is_llama3 = _PATTERNS.get(rule) is _LLAMA3
     encoder = Tokenizer(
         BPE(
             vocab={token: i for i, token in enumerate(tokens)},
             merges=list(zip(first, second, strict=True)),
-            ignore_merges=rule == "llama-bpe",
+            ignore_merges=is_llama3,
         )
     )
-    encoder.pre_tokenizer = _words(str(rule))
+    encoder.pre_tokenizer = _words(rule)
     encoder.decoder = decoders.ByteLevel()
     if rule == "qwen2":
         encoder.normalizer = normalizers.NFC()
-    _add_special(encoder, tokens, cast(list[int], meta.get("tokenizer.ggml.token_type", [])))
-    _add_bos(encoder, file, tokens)
+    _add_special(encoder, tokens, _kinds(file))
+    _add_bos(encoder, file, tokens, is_llama3)
     return encoder
+
+
+def special_tokens(file: GgufFile) -> dict[str, str]:
+    """Tokens by the names that templates know."""
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    return {
+        f"{name}_token": str(cast(list[str], tokens)[token])
+        for name, key in names.items()
+        for token in _valid_ids(file, [key])
+    }
+
+
+def end_ids(file: GgufFile) -> list[int]:
+    """Ends of sequence, turn and message: those that the file names, then those that it has."""
+    tokens, kinds = file.metadata.get("tokenizer.ggml.tokens"), _kinds(file)
+    added = (
+        i
+        for i, (token, kind) in enumerate(
+            zip(cast(list[str], tokens or []), kinds, strict=False)
+        )
+        if kind in (_CONTROL, _USER_DEFINED) and token in _ENDS
+    )
+    return list(dict.fromkeys([*_valid_ids(file, ["eos", "eot", "eom"]), *added]))
+
+
+def _valid_ids(file: GgufFile, names: Iterable[str]) -> list[int]:
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    size = len(tokens) if isinstance(tokens, list) else 0
+    found = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in names)
+    # Some files name token 2**32 - 1 for none.
+    return [id for id in found if isinstance(id, int) and 0 <= id < size]
+
+
+def _kinds(file: GgufFile) -> list[int]:
+    return cast(list[int], file.metadata.get("tokenizer.ggml.token_type", []))
 
 
 def _strings(file: GgufFile, name: str) -> list[str]:
@@ -58,17 +132,18 @@ def _strings(file: GgufFile, name: str) -> list[str]:
 
 
 def _words(rule: str) -> pre_tokenizers.PreTokenizer:
-    if rule in ("default", "gpt-2"):
+    if rule == "gpt-2":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)
     if rule == "smollm":
         first = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence(
             [first, pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
-    pattern = _LLAMA3 if rule == "llama-bpe" else _QWEN2
-    split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    splits = [
+        pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in _PATTERNS[rule]
+    ]
     plain_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([split, plain_bytes])
+    return pre_tokenizers.Sequence([*splits, plain_bytes])
 
 
 def _add_special(encoder: Tokenizer, tokens: list[str], kinds: list[int]) -> None:
@@ -80,9 +155,8 @@ def _add_special(encoder: Tokenizer, tokens: list[str], kinds: list[int]) -> Non
         add([AddedToken(t, normalized=False, special=wanted == _CONTROL) for t in found])
 
 
-def _add_bos(encoder: Tokenizer, file: GgufFile, tokens: list[str]) -> None:
+def _add_bos(encoder: Tokenizer, file: GgufFile, tokens: list[str], default: bool) -> None:
     meta = file.metadata
-    default = meta.get("tokenizer.ggml.pre") == "llama-bpe"
     bos = meta.get("tokenizer.ggml.bos_token_id")
     if not meta.get("tokenizer.ggml.add_bos_token", default) or not isinstance(bos, int):
         return

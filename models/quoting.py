@@ -1,40 +1,96 @@
-"""Keeps what a message says from being taken for the special tokens that it spells.
+"""Keeps what a message says from being taken for the control tokens that it spells.
 
-A template turns messages into one text, and in that text a special token is whatever reads
-like one. So the part of a message from its first to its last special token is replaced by a
-mark before rendering, and the rendered text is cut at the marks again: what stood there is
-encoded as plain text. Messages that spell none are left as they are.
+A chat template turns messages into one text, and in a text a control token is whatever reads
+like one. So each control token that the *template* writes is replaced by a mark, one private
+character for each token, and the rendered text is encoded by a tokenizer that knows the marks
+and not the spellings. Messages are rendered as they are: the template sees what the caller
+sent, and what they spell is text. A mark is a single character, and no message has it when it
+is rendered, so no part of a message becomes a control token, alone or joined with other text.
 """
 
+import json
 import re
-import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tokenizers import Tokenizer as Encoder
+
+from models.errors import ModelError
+
+_LAST_MARK = 0x10FFFD  # downwards: the end of the private characters, which no font uses
+_FIRST_MARK = 0x100000
+_STAND_INS = range(0xF0000, 0xFFFFE)
 
 
-class Quoting:
-    """For one rendering. The marks are letters and digits, which templates leave alone, and
-    nobody can guess them."""
+class Marks:
+    """One private character for each of a model's control tokens."""
 
-    def __init__(self, special: Iterable[str]) -> None:
-        longest_first = sorted(filter(None, special), key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        self._mark = f"q{secrets.token_hex(8)}q"
-        self._hidden: list[str] = []
+    def __init__(self, tokens: Iterable[str]) -> None:
+        longest_first = sorted({*tokens} - {""}, key=lambda token: (-len(token), token))
+        if len(longest_first) > _LAST_MARK - _FIRST_MARK:
+            raise ModelError(f"{len(longest_first)} control tokens are more than can be marked")
+        self._of = {token: chr(_LAST_MARK - i) for i, token in enumerate(longest_first)}
+        self._spelling = {ord(mark): token for token, mark in self._of.items()}
+        self._tokens = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
-    def hide(self, text: str) -> str:
-        """The text with a mark in place of all special tokens and what is between them."""
-        start, end = len(text), 0
-        for found in self._special.finditer(text):
-            start, end = min(start, found.start()), found.end()
-        if not end:
-            return text
-        self._hidden.append(text[start:end])
-        return f"{text[:start]}{self._mark}{len(self._hidden) - 1}x{text[end:]}"
+    def __getitem__(self, token: str) -> str:
+        return self._of[token]
 
-    def pieces(self, rendered: str) -> Iterator[tuple[str, bool]]:
-        """The rendered text in pieces, and whether each is what a mark stood for."""
-        for place, piece in enumerate(re.split(f"{self._mark}([0-9]+)x", rendered)):
-            if place % 2:
-                yield self._hidden[int(piece)], True
-            elif piece:
-                yield piece, False
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._of
+
+    def mark(self, text: str) -> str:
+        """The text with a mark for each control token that it spells."""
+        return self._tokens.sub(lambda found: self._of[found[0]], text)
+
+    def spell(self, text: str) -> str:
+        """The text as it reads without marks."""
+        return text.translate(self._spelling)
+
+    def stand_ins(self, texts: Iterable[str]) -> dict[int, str]:
+        """For each mark that a caller's text has as a character, another character that no
+        text has. Usually there is none."""
+        used = set().union(*texts)
+        free = (chr(code) for code in _STAND_INS if chr(code) not in used)
+        return dict(zip(sorted(map(ord, used) & self._spelling.keys()), free, strict=False))
+
+
+def marked_encoder(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> Encoder:
+    """The same tokenizer, except that a control token is spelled by its mark alone. `ids` are
+    those of the tokens that have marks. ModelError if the library gives a mark another id."""
+    raw = json.loads(encoder.to_str())
+    raw["post_processor"] = None
+    for token in raw["added_tokens"]:
+        if token["content"] in ids:
+            token |= {"content": marks[token["content"]], "normalized": False}
+            token["single_word"] = False
+    _rename(raw["model"], marks, ids)
+    marked: Encoder = Encoder.from_str(json.dumps(raw))
+    wrong = [token for token, id in ids.items() if marked.token_to_id(marks[token]) != id]
+    if wrong:
+        raise ModelError(f"the tokenizer has no place of its own for {wrong[0]!r}")
+    return marked
+
+
+def _rename(model: dict[str, Any], marks: Marks, ids: Mapping[str, int]) -> None:
+    # A vocabulary that has a control token as a word could still make it from plain text.
+    def name(piece: str) -> str:
+        return marks[piece] if piece in ids else piece
+
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {name(piece): id for piece, id in vocabulary.items()}
+    else:
+        model["vocab"] = [[name(piece), *rest] for piece, *rest in vocabulary]
+    if "merges" in model:
+        model["merges"] = [pair for pair in model["merges"] if not _makes(pair, ids)]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = name(model["unk_token"])
+
+
+def _makes(pair: Sequence[str] | str, ids: Mapping[str, int]) -> bool:
+    left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
+    return left in ids or right in ids or left + right in ids

@@ -3,7 +3,8 @@
 For the front end: torch and transformers, which take seconds to import, stay out.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -13,16 +14,19 @@ from tokenizers import Tokenizer as Encoder
 from models.chat_template import ChatTemplate, ChatTemplateError
 from models.config import eos_ids, read_json
 from models.errors import ModelError
-from models.gguf_config import gguf_eos_ids
-from models.gguf_file import GgufFile, read_gguf
-from models.gguf_tokenizer import encoder_from_gguf
-from models.quoting import Quoting
+from models.gguf_file import read_gguf
+from models.gguf_tokenizer import encoder_from_gguf, end_ids, special_tokens, word_rule
+from models.quoting import Marks, marked_encoder
 from models.source import model_path
+from models.tokenizer_files import TokenizerFiles, read_tokenizer_files
 
 LONG_TOKENS = 256
 """From so many tokens on it is worth a little more time that other threads run while their
 text is made; a stream asks for a few at a time."""
-_SPECIAL = ("bos", "eos", "unk", "pad", "sep", "cls", "mask")
+
+_PROBE = [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user")]
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+"""What some vocabularies make of a character that they lack, a byte a token: no control."""
 
 
 class Tokenizer(Protocol):
@@ -33,6 +37,9 @@ class Tokenizer(Protocol):
 
     @property
     def eos_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def rule(self) -> str: ...
 
     @property
     def has_chat_template(self) -> bool: ...
@@ -49,26 +56,42 @@ class Tokenizer(Protocol):
 class ModelTokenizer:
     """A model's tokenizer. Safe to use from several threads.
 
-    A special token that is spelled out in a text is that token: who sends a whole prompt may
+    A control token that is spelled out in a text is that token: who sends a whole prompt may
     write all of the model's language. In chat messages it is plain text: only the template
     ends a turn or begins another, whatever a message says.
     """
 
     def __init__(
-        self, encoder: Encoder, template: ChatTemplate, eos: tuple[int, ...], bos: int | None
+        self,
+        encoder: Encoder,
+        template: str | None,
+        special: Mapping[str, str],
+        eos_ids: Sequence[int],
+        rule: str,
     ) -> None:
+        """`special` are tokens by the names that templates know; `rule` says in a few words
+        how text is cut."""
         self._encoder = encoder
-        self._template = template
-        # Made here, not when the first message spells such a token: no other thread runs
-        # meanwhile, for as long as loading takes.
-        self._plain_encoder = _plain(encoder) if template.fault is None else encoder
-        self.vocab_size: int = encoder.get_vocab_size(with_added_tokens=True)
-        self.eos_ids = eos
-        self.bos_id = bos
+        self.rule = rule
+        self.eos_ids = tuple(dict.fromkeys(eos_ids))
+        bos = special.get("bos_token")
+        self.bos_id = None if bos is None else encoder.token_to_id(bos)
+        self.vocab_size: int = max(encoder.get_vocab(with_added_tokens=True).values()) + 1
         added = encoder.get_added_tokens_decoder().items()
-        special = {i: token.content for i, token in added if token.special}
-        self.special_ids = frozenset(special)
-        self._special_tokens = frozenset(special.values())
+        control = {
+            token.content: i
+            for i, token in added
+            if (token.special or i in self.eos_ids) and not _BYTE.fullmatch(token.content)
+        }
+        self.special_ids = frozenset(i for i, token in added if token.special)
+        self._marks = Marks(control)
+        self._template = ChatTemplate(template, special, self._marks)
+        self._unmarked_template = ChatTemplate(template, special, Marks(()))
+        # Made here, not when the first chat comes: no other thread runs meanwhile, for as
+        # long as loading takes.
+        self._marked_encoder = (
+            marked_encoder(encoder, self._marks, control) if self.has_chat_template else encoder
+        )
 
     @property
     def has_chat_template(self) -> bool:
@@ -93,11 +116,14 @@ class ModelTokenizer:
     ) -> list[int]:
         """Prompt ids of a conversation. The template alone decides on the beginning of
         sequence; one that writes it twice is corrected. Raises ChatTemplateError."""
-        quoting = Quoting(self._special_tokens)
-        said = [{k: quoting.hide(text) for k, text in m.items()} for m in messages]
+        texts = [text for message in messages for text in message.values()]
+        stand_ins = self._marks.stand_ins(texts)
+        said = [{k: text.translate(stand_ins) for k, text in m.items()} for m in messages]
         ids: list[int] = []
-        for text, quoted in quoting.pieces(self._template.render(said, add_generation_prompt)):
-            encoder = self._plain_encoder if quoted else self._encoder
+        for text, stands_in in _cut(
+            self._template.render(said, add_generation_prompt), stand_ins
+        ):
+            encoder = self._encoder if stands_in else self._marked_encoder
             ids += _ids(encoder, text, add_special_tokens=False)
         while self._begins_twice(ids):
             del ids[0]
@@ -113,7 +139,24 @@ class ModelTokenizer:
             text = self._template.render([{"role": "user", "content": "x"}])
         except ChatTemplateError:
             return False  # it wants other turns than this
-        return self._begins_twice(_ids(self._encoder, text, add_special_tokens=False))
+        return self._begins_twice(_ids(self._marked_encoder, text, add_special_tokens=False))
+
+    @cached_property
+    def misreads_template(self) -> bool:
+        """The template makes control tokens in a way that is not recognised here, so that a
+        plain conversation gives other tokens than its text has: to be said at start."""
+        return any(not self._follows(_PROBE[start:end]) for start, end in ((0, 2), (1, 4)))
+
+    def _follows(self, messages: Sequence[Mapping[str, str]]) -> bool:
+        if not self.has_chat_template:
+            return True
+        try:
+            marked = self._template.render(messages)
+            text = self._unmarked_template.render(messages)
+        except ChatTemplateError:
+            return True  # it wants other turns than these
+        ids = _ids(self._marked_encoder, marked, add_special_tokens=False)
+        return ids == _ids(self._encoder, text, add_special_tokens=False)
 
     def _begins_twice(self, ids: list[int]) -> bool:
         return self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]
@@ -126,86 +169,58 @@ def _ids(encoder: Encoder, text: str, add_special_tokens: bool) -> list[int]:
     return ids
 
 
-def _plain(encoder: Encoder) -> Encoder:
-    """Takes special tokens for the characters they are spelled with."""
-    plain: Encoder = Encoder.from_str(encoder.to_str())
-    plain.encode_special_tokens = True
-    return plain
+def _cut(rendered: str, stand_ins: Mapping[int, str]) -> Iterator[tuple[str, bool]]:
+    """The text in pieces, and whether each is a character that another stood in for."""
+    if not stand_ins:
+        yield rendered, False
+        return
+    stood_for = {stand_in: chr(code) for code, stand_in in stand_ins.items()}
+    for place, piece in enumerate(re.split(f"([{''.join(stood_for)}])", rendered)):
+        if piece:
+            yield stood_for.get(piece, piece), place % 2 == 1
 
 
 def load_tokenizer(source: str) -> ModelTokenizer:
     """The tokenizer of `default`, a folder, a .gguf file or a hub id. ModelError where there
     is none that can be read."""
     path = model_path(source)
-    return _of_gguf(path) if path.is_file() else _of_folder(path)
+    return _of_gguf(path) if path.is_file() else of_folder(path, read_tokenizer_files(path))
 
 
-def _of_folder(folder: Path) -> ModelTokenizer:
-    encoder = _read_encoder(folder / "tokenizer.json")
-    config = folder / "tokenizer_config.json"
-    raw = read_json(config) if config.exists() else {}
-    special = {f"{name}_token": _content(raw.get(f"{name}_token")) for name in _SPECIAL}
-    known = {name: token for name, token in special.items() if token is not None}
-    bos = known.get("bos_token")
+def of_folder(folder: Path, files: TokenizerFiles) -> ModelTokenizer:
+    """The tokenizer of a folder whose tokenizer's files were read."""
+    ends = [] if files.eos_id is None else [files.eos_id]
     return ModelTokenizer(
-        encoder,
-        ChatTemplate(_template_source(folder, raw), known),
-        eos_ids(read_json(folder / "config.json"), folder),
-        None if bos is None else encoder.token_to_id(bos),
+        _whole(Encoder.from_str(files.encoder)),
+        files.template,
+        files.special,
+        [*eos_ids(read_json(folder / "config.json"), folder), *ends],
+        files.kind,
     )
 
 
-def _read_encoder(path: Path) -> Encoder:
-    if not path.exists():
-        raise ModelError(f"{path} is missing: only fast tokenizers are read")
-    try:
-        encoder = Encoder.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ModelError(f"cannot read {path}: {error}") from error
+def _whole(encoder: Encoder) -> Encoder:
     # Left in some files from training: prompts would be cut or filled up in silence.
     encoder.no_truncation()
     encoder.no_padding()
     return encoder
 
 
-def _content(token: object) -> str | None:
-    value = token.get("content") if isinstance(token, dict) else token
-    return value if isinstance(value, str) else None
-
-
-def _template_source(folder: Path, raw: Mapping[str, object]) -> str | None:
-    file = folder / "chat_template.jinja"
-    if file.exists():
-        return file.read_text(encoding="utf-8")
-    found = raw.get("chat_template")
-    if isinstance(found, list):
-        named = {t.get("name"): t.get("template") for t in found if isinstance(t, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
-
-
 def _of_gguf(path: Path) -> ModelTokenizer:
     file = read_gguf(path)
-    beside = path.with_name("tokenizer.json")
-    encoder = _read_encoder(beside) if beside.exists() else encoder_from_gguf(file)
     template = file.metadata.get("tokenizer.chat_template")
-    source = template if isinstance(template, str) else None
-    bos = file.metadata.get("tokenizer.ggml.bos_token_id")
+    beside = path.with_name("tokenizer.json")
     return ModelTokenizer(
-        encoder,
-        ChatTemplate(source, _gguf_special(file)),
-        gguf_eos_ids(file),
-        bos if isinstance(bos, int) else None,
+        _read_encoder(beside) if beside.exists() else encoder_from_gguf(file),
+        template if isinstance(template, str) else None,
+        special_tokens(file),
+        end_ids(file),
+        "tokenizer.json" if beside.exists() else word_rule(file),
     )
 
 
-def _gguf_special(file: GgufFile) -> dict[str, str]:
-    tokens = file.metadata.get("tokenizer.ggml.tokens")
-    names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    found: dict[str, str] = {}
-    for name, key in names.items():
-        token = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
-        # Some files name token 2**32 - 1 for none.
-        if isinstance(tokens, list) and isinstance(token, int) and 0 <= token < len(tokens):
-            found[f"{name}_token"] = str(tokens[token])
-    return found
+def _read_encoder(path: Path) -> Encoder:
+    try:
+        return _whole(Encoder.from_file(str(path)))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"cannot read {path}: {error}") from error

@@ -137,6 +137,7 @@ class ToyTokenizer:
 
     vocab_size = VOCABULARY
     eos_ids: tuple[int, ...] = (EOS,)
+    rule = "bytes"
     has_chat_template = True
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:

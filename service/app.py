@@ -69,4 +69,6 @@ def tokenizer_of(source: str) -> Tokenizer:
     tokenizer = load_tokenizer(source)
     if tokenizer.corrects_template:
         log.warning("chat_template_begins_twice", model=source, mended=True)
+    if tokenizer.misreads_template:
+        log.warning("chat_template_misread", model=source, why="control tokens become text")
     return tokenizer

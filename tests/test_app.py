@@ -525,11 +525,19 @@ def test_the_demo_leaves_no_service_behind(number: signal.Signals | None) -> Non
         assert probe.connect_ex((host, int(port))) != 0
 
 
-def test_a_template_that_begins_twice_is_told_at_start(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("corrects", "misreads", "events"),
+    [
+        (False, False, []),
+        (True, False, ["chat_template_begins_twice"]),
+        (False, True, ["chat_template_misread"]),
+    ],
+)
+def test_a_template_that_is_not_followed_to_the_letter_is_told_at_start(
+    monkeypatch: pytest.MonkeyPatch, corrects: bool, misreads: bool, events: list[str]
 ) -> None:
-    found = SimpleNamespace(corrects_template=True)
+    found = SimpleNamespace(corrects_template=corrects, misreads_template=misreads)
     monkeypatch.setattr("service.app.load_tokenizer", lambda source: found)
     with capture_logs() as logs:
         assert tokenizer_of("some/model") is found
-    assert [line["event"] for line in logs] == ["chat_template_begins_twice"]
+    assert [line["event"] for line in logs] == events

@@ -10,7 +10,6 @@ import pytest
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 
-from models.chat_template import ChatTemplate
 from models.tokenizer import LONG_TOKENS, ModelTokenizer
 from service.tokenising import Tokenising
 
@@ -32,7 +31,7 @@ def encoder(vocabulary: int) -> Tokenizer:
 
 
 def tokenizer(vocabulary: int = 0) -> ModelTokenizer:
-    return ModelTokenizer(encoder(vocabulary), ChatTemplate(TEMPLATE, {}), (), None)
+    return ModelTokenizer(encoder(vocabulary), TEMPLATE, {}, (), "bytes")
 
 
 def words(characters: int) -> str:
@@ -82,7 +81,7 @@ async def test_the_first_message_that_spells_a_special_token_holds_up_nobody() -
     loading_s = time.perf_counter() - started_s
     gaps_s: list[float] = []
     while len(gaps_s) < ROUNDS and min(gaps_s, default=loading_s) >= loading_s / 3:
-        tokenising = Tokenising(ModelTokenizer(big, ChatTemplate(TEMPLATE, {}), (), None))
+        tokenising = Tokenising(ModelTokenizer(big, TEMPLATE, {}, (), "bytes"))
         spelled = tokenising.chat([{"role": "user", "content": f"a{SPECIAL}b"}])
         gaps_s.append((await longest_gap_s(spelled))[0])
         tokenising.close()

@@ -34,6 +34,7 @@ class Numbers:
 
     vocab_size = SMOLLM2_135M.vocab_size
     eos_ids: tuple[int, ...] = ()
+    rule = "numbers"
     has_chat_template = False
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
