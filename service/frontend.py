@@ -32,7 +32,7 @@ from service.messages import (
 from service.metrics import Metrics
 from service.reception import Grants, Reception
 from service.records import Records
-from service.requests import pool_pages
+from service.requests import pool_pages, with_end_tokens
 from service.server import PortTaken
 from service.servicer import InferenceServicer
 from service.settings import Settings
@@ -92,7 +92,7 @@ class FrontEnd:
             ready = await self._supervisor.start()
         except (ModelError, StartupError) as error:
             raise StartError(str(error)) from error
-        _say_loaded(ready)
+        _say_loaded(ready, tokenizer)
         self._say_started(ready, time.monotonic() - started_s)
 
     async def run(self) -> None:
@@ -231,7 +231,7 @@ class FrontEnd:
         )
 
 
-def _say_loaded(ready: Ready) -> None:
+def _say_loaded(ready: Ready, tokenizer: Tokenizer) -> None:
     """What the model's files were taken for."""
     log.info(
         "model_loaded",
@@ -241,7 +241,8 @@ def _say_loaded(ready: Ready) -> None:
         head=ready.head,
         rope=ready.rope,
         window=ready.window,
-        end_ids=ready.eos_ids,
+        tokenizer=tokenizer.rule,
+        end_tokens=with_end_tokens(ready, tokenizer.eos_ids).eos_ids,
     )
     if ready.unused_tensors:
         log.warning("tensors_not_used", names=ready.unused_tensors)

@@ -13,7 +13,7 @@ from service.admission import Admission, Place
 from service.call import Call
 from service.errors import ServiceError, Unavailable
 from service.messages import Ready
-from service.requests import Arrival, Judged, judge
+from service.requests import Arrival, Judged, judge, with_end_tokens
 from service.streams import Streams
 from service.text import TextStream
 from service.tokenising import Tokenising
@@ -50,7 +50,7 @@ class Reception:
 
     def learn(self, ready: Ready, tokenising: Tokenising) -> None:
         """An engine serves, and this is how its texts become tokens."""
-        self._ready = ready
+        self._ready = with_end_tokens(ready, tokenising.tokenizer.eos_ids)
         self._tokenising = tokenising
         self._retry_after_s = None
 

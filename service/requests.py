@@ -5,7 +5,10 @@ then `Judged.fit` holds it to context and memory. Each raises before anything wa
 """
 
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import msgspec
 
 from models.batch import Sampling
 from protos.walkway.v1 import inference_pb2 as pb
@@ -121,6 +124,12 @@ class Judged:
             raise _invalid(
                 field, f"becomes token id {highest}, the model's vocabulary is {size}"
             )
+
+
+def with_end_tokens(ready: Ready, tokenizer_ends: Iterable[int]) -> Ready:
+    """The same model, whose answers also end at the tokens that its tokenizer names."""
+    known = [*ready.eos_ids, *(id for id in tokenizer_ends if id < ready.vocab_size)]
+    return msgspec.structs.replace(ready, eos_ids=list(dict.fromkeys(known)))
 
 
 def pool_pages(ready: Ready) -> int:

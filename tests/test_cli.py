@@ -317,6 +317,7 @@ async def test_info_names_the_attention_backend_and_why() -> None:
         said = await walkway(wire, "info")
         assert said.exit_code == 0
         assert "the toy has none" in said.stdout
+        assert "256 '<eos>'" in said.stdout
 
 
 async def test_a_model_may_have_any_name() -> None:

@@ -269,6 +269,24 @@ async def test_tokens_that_the_model_lacks_are_refused_before_they_reach_it() ->
         assert (await wire.stub.Generate(ask(token_ids=ids))).summary.usage.output_tokens == 8
 
 
+async def test_an_end_that_the_tokenizer_alone_names_ends_an_answer() -> None:
+    async with serving() as wire:
+        whole = await wire.stub.Generate(ask(max_tokens=10, output=pb.Output(token_ids=True)))
+    end = whole.token_ids[3]
+    assert end not in whole.token_ids[:3]
+
+    class Ending(ToyTokenizer):
+        eos_ids = (end, 999)  # the model has no such token
+
+    async with serving(tokenizer=Ending()) as wire:
+        summary = (await wire.stub.Generate(ask(max_tokens=10, ignore_eos=False))).summary
+        assert (summary.stop_token_id, summary.usage.output_tokens) == (end, 4)
+        summary = (await wire.stub.Generate(ask(max_tokens=10))).summary
+        assert summary.usage.output_tokens == 10
+        found = await wire.stub.GetModelInfo(pb.GetModelInfoRequest())
+        assert list(found.eos_token_ids) == [256, end]
+
+
 async def test_a_tenant_may_come_as_metadata() -> None:
     async with serving(toy_build(step_s=0.005)) as wire:
         metadata = (("x-walkway-tenant", "by header"),)
