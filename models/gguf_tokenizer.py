@@ -6,6 +6,7 @@ is llama.cpp's.
 """
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import cast
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -15,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from models.errors import ModelError
 from models.gguf_file import GgufFile
 
-_CONTROL, _USER_DEFINED = 3, 4
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,14 +46,16 @@ _ENDS = frozenset((
 """Tokens that end a turn in whatever file they are, as in llama.cpp's loader."""
 
 
+def names_rule(file: GgufFile) -> bool:
+    """Whether the file says which rule cuts its texts into words. Older ones do not."""
+    return bool(file.metadata.get("tokenizer.ggml.pre"))
+
+
 def word_rule(file: GgufFile) -> str:
-    """The rule that cuts text into words, and in brackets how it was found where the file names
-    none: by what the file is of, and else llama.cpp's for such files."""
-    named = file.metadata.get("tokenizer.ggml.pre")
-    return str(named) if named is not None else f"{_unnamed(file)} (the file names no rule)"
-
-
-def _unnamed(file: GgufFile) -> str:
+    """The rule that cuts text into words. If the file names none, that of its family where
+    there is one, and llama.cpp's for such files otherwise."""
+    if names_rule(file):
+        return str(file.metadata["tokenizer.ggml.pre"])
     if str(file.metadata.get("general.architecture")).startswith("qwen"):
         return "qwen2"
     tokens = file.metadata.get("tokenizer.ggml.tokens")
@@ -62,7 +65,7 @@ def _unnamed(file: GgufFile) -> str:
 
 def encoder_from_gguf(file: GgufFile) -> Tokenizer:
     """The tokenizer. ModelError where the file's kind of tokenizer is not supported."""
-    kind, rule = file.metadata.get("tokenizer.ggml.model"), word_rule(file).split(" ")[0]
+    kind, rule = file.metadata.get("tokenizer.ggml.model"), word_rule(file)
     if kind != "gpt2" or rule not in SUPPORTED:
         raise ModelError(
             f"the tokenizer of {file.path.name} ({kind}, {rule}) cannot be rebuilt "
@@ -84,7 +87,7 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
     if rule == "qwen2":
         encoder.normalizer = normalizers.NFC()
     _add_special(encoder, tokens, _kinds(file))
-    _add_bos(encoder, file, tokens, is_llama3)
+    _add_ends(encoder, file, tokens, is_llama3)
     return encoder
 
 
@@ -121,7 +124,14 @@ def _valid_ids(file: GgufFile, names: Iterable[str]) -> list[int]:
 
 
 def _kinds(file: GgufFile) -> list[int]:
-    return cast(list[int], file.metadata.get("tokenizer.ggml.token_type", []))
+    """Types of the tokens; one that looks like an end of turn is a control token, whatever the
+    file says."""
+    tokens = cast(list[str], file.metadata.get("tokenizer.ggml.tokens") or [])
+    said = cast(list[int], file.metadata.get("tokenizer.ggml.token_type") or [])
+    return [
+        _CONTROL if token in _ENDS and token.startswith("<|") else kind
+        for token, kind in zip_longest(tokens, said[: len(tokens)], fillvalue=_NORMAL)
+    ]
 
 
 def _strings(file: GgufFile, name: str) -> list[str]:
@@ -155,13 +165,19 @@ def _add_special(encoder: Tokenizer, tokens: list[str], kinds: list[int]) -> Non
         add([AddedToken(t, normalized=False, special=wanted == _CONTROL) for t in found])
 
 
-def _add_bos(encoder: Tokenizer, file: GgufFile, tokens: list[str], default: bool) -> None:
-    meta = file.metadata
-    bos = meta.get("tokenizer.ggml.bos_token_id")
-    if not meta.get("tokenizer.ggml.add_bos_token", default) or not isinstance(bos, int):
-        return
-    if not 0 <= bos < len(tokens):
-        raise ModelError(f"{file.path} begins texts with token {bos} of {len(tokens)}")
-    encoder.post_processor = TemplateProcessing(
-        single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)]
-    )
+def _add_ends(encoder: Tokenizer, file: GgufFile, tokens: list[str], adds_bos: bool) -> None:
+    """What the file puts before and behind a text; `adds_bos` where it does not say."""
+    ends: dict[str, list[tuple[str, int]]] = {}
+    for name, default in (("bos", adds_bos), ("eos", False)):
+        id = file.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        wanted = file.metadata.get(f"tokenizer.ggml.add_{name}_token", default)
+        ends[name] = []
+        if wanted and isinstance(id, int):
+            if not 0 <= id < len(tokens):
+                raise ModelError(f"{file.path} adds token {id} of {len(tokens)} to texts")
+            ends[name] = [(tokens[id], id)]
+    pieces = [*(t for t, _ in ends["bos"]), "$A", *(t for t, _ in ends["eos"])]
+    if len(pieces) > 1:
+        encoder.post_processor = TemplateProcessing(
+            single=pieces, special_tokens=[*ends["bos"], *ends["eos"]]
+        )

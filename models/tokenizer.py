@@ -15,7 +15,13 @@ from models.chat_template import ChatTemplate, ChatTemplateError
 from models.config import eos_ids, read_json
 from models.errors import ModelError
 from models.gguf_file import read_gguf
-from models.gguf_tokenizer import encoder_from_gguf, end_ids, special_tokens, word_rule
+from models.gguf_tokenizer import (
+    encoder_from_gguf,
+    end_ids,
+    names_rule,
+    special_tokens,
+    word_rule,
+)
 from models.quoting import Marks, marked_encoder
 from models.source import model_path
 from models.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -68,9 +74,11 @@ class ModelTokenizer:
         special: Mapping[str, str],
         eos_ids: Sequence[int],
         rule: str,
+        assumes_rule: bool = False,
     ) -> None:
-        """`special` are tokens by the names that templates know; `rule` says in a few words
-        how text is cut."""
+        """`special` are tokens by the names that templates know; `rule` names how text is cut,
+        which may be assumed."""
+        self.assumes_rule = assumes_rule
         self._encoder = encoder
         self.rule = rule
         self.eos_ids = tuple(dict.fromkeys(eos_ids))
@@ -216,6 +224,7 @@ def _of_gguf(path: Path) -> ModelTokenizer:
         special_tokens(file),
         end_ids(file),
         "tokenizer.json" if beside.exists() else word_rule(file),
+        assumes_rule=not beside.exists() and not names_rule(file),
     )
 
 

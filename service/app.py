@@ -69,6 +69,13 @@ def tokenizer_of(source: str) -> Tokenizer:
     tokenizer = load_tokenizer(source)
     if tokenizer.corrects_template:
         log.warning("chat_template_begins_twice", model=source, mended=True)
+    if tokenizer.assumes_rule:
+        log.warning(
+            "tokenizer_rule_assumed",
+            model=source,
+            rule=tokenizer.rule,
+            why="the file names none (with the model's tokenizer.json beside it that is read)",
+        )
     if tokenizer.misreads_template:
         log.warning("chat_template_misread", model=source, why="control tokens become text")
     return tokenizer

@@ -526,17 +526,19 @@ def test_the_demo_leaves_no_service_behind(number: signal.Signals | None) -> Non
 
 
 @pytest.mark.parametrize(
-    ("corrects", "misreads", "events"),
+    ("fact", "events"),
     [
-        (False, False, []),
-        (True, False, ["chat_template_begins_twice"]),
-        (False, True, ["chat_template_misread"]),
+        ("", []),
+        ("corrects_template", ["chat_template_begins_twice"]),
+        ("misreads_template", ["chat_template_misread"]),
+        ("assumes_rule", ["tokenizer_rule_assumed"]),
     ],
 )
-def test_a_template_that_is_not_followed_to_the_letter_is_told_at_start(
-    monkeypatch: pytest.MonkeyPatch, corrects: bool, misreads: bool, events: list[str]
+def test_what_is_not_done_to_the_letter_is_told_at_start(
+    monkeypatch: pytest.MonkeyPatch, fact: str, events: list[str]
 ) -> None:
-    found = SimpleNamespace(corrects_template=corrects, misreads_template=misreads)
+    facts = ("corrects_template", "misreads_template", "assumes_rule")
+    found = SimpleNamespace(rule="default", **{name: name == fact for name in facts})
     monkeypatch.setattr("service.app.load_tokenizer", lambda source: found)
     with capture_logs() as logs:
         assert tokenizer_of("some/model") is found

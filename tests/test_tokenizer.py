@@ -14,8 +14,14 @@ from transformers import PreTrainedTokenizerFast
 
 from models.chat_template import ChatTemplateError, NoChatTemplate
 from models.errors import ModelError
-from models.gguf_file import read_gguf
-from models.gguf_tokenizer import encoder_from_gguf, special_tokens
+from models.gguf_file import GgufFile, read_gguf
+from models.gguf_tokenizer import (
+    encoder_from_gguf,
+    end_ids,
+    names_rule,
+    special_tokens,
+    word_rule,
+)
 from models.tokenizer import ModelTokenizer, load_tokenizer, of_folder
 from models.tokenizer_files import resolve
 
@@ -57,12 +63,15 @@ def folder(encoder: Tokenizer, path: Path, template: str | None = TEMPLATE) -> P
     return path
 
 
-def gguf_file(encoder: Tokenizer, path: Path, rule: str = "gpt-2") -> Path:
+def gguf_file(
+    encoder: Tokenizer, path: Path, rule: str | None = "gpt-2", family: str = "llama"
+) -> Path:
     vocabulary = encoder.get_vocab()
     merges = json.loads(encoder.to_str())["model"]["merges"]
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, family)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(rule)
+    if rule is not None:
+        writer.add_tokenizer_pre(rule)
     writer.add_token_list(sorted(vocabulary, key=lambda token: vocabulary[token]))
     writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_token_types([3] * len(SPECIAL) + [1] * (len(vocabulary) - len(SPECIAL)))
@@ -236,6 +245,8 @@ def test_the_named_template_called_default_is_used(encoder: Tokenizer, tmp_path:
         ("smollm", "\t\t7 77a", ["\t\t", "7", " ", "7", "7", "a"]),
         ("llama-bpe", "a12345 IT'S", ["a", "123", "45", " IT", "'S"]),
         ("qwen2", "a123 IT's", ["a", "1", "2", "3", " IT", "'s"]),
+        ("deepseek-r1-qwen", "a12", ["a", "1", "2"]),
+        ("default", "don't 12345!", ["don", "'", "t", " ", "123", "45", "!"]),
     ],
 )
 def test_a_gguf_file_names_the_rule_that_cuts_words(
@@ -244,6 +255,68 @@ def test_a_gguf_file_names_the_rule_that_cuts_words(
     rebuilt = encoder_from_gguf(read_gguf(gguf_file(encoder, tmp_path / "m.gguf", rule)))
     cut = rebuilt.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in cut] == words
+
+
+@pytest.mark.parametrize(
+    ("family", "tokens", "rule"),
+    [
+        ("qwen2", {}, "qwen2"),
+        ("qwen3", {}, "qwen2"),
+        ("llama", {2: "<|begin_of_text|>"}, "llama-bpe"),
+        ("llama", {}, "default"),
+    ],
+)
+def test_a_rule_that_is_not_named_is_that_of_the_family_or_of_llama_cpp(
+    encoder: Tokenizer, tmp_path: Path, family: str, tokens: dict[int, str], rule: str
+) -> None:
+    file = with_tokens(read_gguf(gguf_file(encoder, tmp_path / "m.gguf", None, family)), tokens)
+    assert (word_rule(file), names_rule(file)) == (rule, False)
+    named = with_tokens(read_gguf(gguf_file(encoder, tmp_path / "n.gguf", rule)), tokens)
+    assert encoder_from_gguf(file).encode(TEXT).ids == encoder_from_gguf(named).encode(TEXT).ids
+    assert load_tokenizer(str(tmp_path / "m.gguf")).assumes_rule
+    assert not load_tokenizer(str(tmp_path / "n.gguf")).assumes_rule
+
+
+@pytest.mark.parametrize(
+    ("keys", "tokens", "kinds", "ends"),
+    [
+        ({}, {}, {}, [1, 2]),  # </s> is named, <|im_end|> known
+        ({"eot": 9, "eom": 8}, {}, {}, [1, 9, 8, 2]),
+        ({"eos": 2**32 - 1, "eot": 0}, {}, {}, [0, 1, 2]),
+        ({}, {7: "<|eot_id|>", 8: "<end_of_turn>"}, {7: 1, 8: 1}, [1, 2, 7]),
+        ({}, {8: "<end_of_turn>"}, {8: 4}, [1, 2, 8]),
+    ],
+)
+def test_a_gguf_file_ends_where_llama_cpp_ends(
+    encoder: Tokenizer,
+    tmp_path: Path,
+    keys: dict[str, int],
+    tokens: dict[int, str],
+    kinds: dict[int, int],
+    ends: list[int],
+) -> None:
+    file = read_gguf(gguf_file(encoder, tmp_path / "m.gguf"))
+    file = with_tokens(file, tokens)
+    named = {f"tokenizer.ggml.{name}_token_id": id for name, id in keys.items()}
+    types = dict(enumerate(file.metadata["tokenizer.ggml.token_type"])) | kinds
+    metadata = {**file.metadata, **named, "tokenizer.ggml.token_type": [*types.values()]}
+    assert end_ids(replace(file, metadata=metadata)) == ends
+
+
+def test_a_gguf_file_says_what_stands_before_and_behind_a_text(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    file = read_gguf(gguf_file(encoder, tmp_path / "m.gguf"))
+    adds = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}
+    made = encoder_from_gguf(replace(file, metadata={**file.metadata, **adds}))
+    assert made.encode("a").ids == [0, *encoder.encode("a").ids, 1]
+    assert made.encode("a", add_special_tokens=False).ids == encoder.encode("a").ids
+
+
+def with_tokens(file: GgufFile, tokens: dict[int, str]) -> GgufFile:
+    """The same file with other words at some places."""
+    words = dict(enumerate(file.metadata["tokenizer.ggml.tokens"])) | tokens
+    return replace(file, metadata={**file.metadata, "tokenizer.ggml.tokens": [*words.values()]})
 
 
 def test_llama3_files_begin_with_their_token(encoder: Tokenizer, tmp_path: Path) -> None:
