@@ -31,6 +31,7 @@ class Marks:
             raise ModelError(f"{len(longest_first)} control tokens are more than can be marked")
         self._of = {token: chr(_LAST_MARK - i) for i, token in enumerate(longest_first)}
         self._spelling = {ord(mark): token for token, mark in self._of.items()}
+        self._any = re.compile(f"[{chr(_LAST_MARK - len(self._of))}-{chr(_LAST_MARK)}]")
         self._tokens = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def __getitem__(self, token: str) -> str:
@@ -48,14 +49,20 @@ class Marks:
 
     def spell(self, text: str) -> str:
         """The text as it reads without marks."""
-        return text.translate(self._spelling)
+        return text.translate(self._spelling) if self._has_any(text) else text
 
-    def stand_ins(self, texts: Iterable[str]) -> dict[int, str]:
+    def stand_ins(self, texts: Sequence[str]) -> dict[int, str]:
         """For each mark that a caller's text has as a character, another character that no
         text has. Usually there is none."""
+        if not any(map(self._has_any, texts)):
+            return {}
         used = set().union(*texts)
         free = (chr(code) for code in _STAND_INS if chr(code) not in used)
         return dict(zip(sorted(map(ord, used) & self._spelling.keys()), free, strict=False))
+
+    def _has_any(self, text: str) -> bool:
+        # No other thread runs meanwhile, and a text may have millions of characters.
+        return not text.isascii() and self._any.search(text) is not None
 
 
 def marked_encoder(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> Encoder:
@@ -86,11 +93,13 @@ def _rename(model: dict[str, Any], marks: Marks, ids: Mapping[str, int]) -> None
     else:
         model["vocab"] = [[name(piece), *rest] for piece, *rest in vocabulary]
     if "merges" in model:
-        model["merges"] = [pair for pair in model["merges"] if not _makes(pair, ids)]
+        inside = model.get("continuing_subword_prefix") or ""
+        model["merges"] = [p for p in model["merges"] if not _makes(p, inside, ids)]
     if model.get("unk_token") is not None:
         model["unk_token"] = name(model["unk_token"])
 
 
-def _makes(pair: Sequence[str] | str, ids: Mapping[str, int]) -> bool:
+def _makes(pair: Sequence[str] | str, inside: str, ids: Mapping[str, int]) -> bool:
+    """Whether a merge makes a control token, or goes on from one."""
     left, right = pair.split(" ", 1) if isinstance(pair, str) else pair
-    return left in ids or right in ids or left + right in ids
+    return left in ids or right in ids or left + right.removeprefix(inside) in ids

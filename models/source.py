@@ -7,7 +7,7 @@ from models.errors import ModelError
 from models.fetch import NAME, cache_folder, default_model
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_PATTERNS = ("*.json", "*.safetensors", "*.jinja")
+_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "merges.txt")
 
 
 def model_path(source: str) -> Path:

@@ -74,6 +74,17 @@ class _Marking(NodeTransformer):
             operand.expr = _spelled(operand.expr)
         return node
 
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if not isinstance(node.arg, nodes.Slice):
+            node.arg = _spelled(node.arg)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.key = _spelled(node.key)
+        return node
+
     def visit_Test(self, node: nodes.Test) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if node.name in _COMPARES:

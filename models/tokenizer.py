@@ -126,10 +126,13 @@ class ModelTokenizer:
         sequence; one that writes it twice is corrected. Raises ChatTemplateError."""
         texts = [text for message in messages for text in message.values()]
         stand_ins = self._marks.stand_ins(texts)
-        said = [{k: text.translate(stand_ins) for k, text in m.items()} for m in messages]
+        if stand_ins:
+            messages = [
+                {k: text.translate(stand_ins) for k, text in m.items()} for m in messages
+            ]
         ids: list[int] = []
         for text, stands_in in _cut(
-            self._template.render(said, add_generation_prompt), stand_ins
+            self._template.render(messages, add_generation_prompt), stand_ins
         ):
             encoder = self._encoder if stands_in else self._marked_encoder
             ids += _ids(encoder, text, add_special_tokens=False)

@@ -10,12 +10,12 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from models.errors import ModelError
 
-FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "tiktoken.model")
+FILES = ("tokenizer.json", "vocab.json", "tekken.json")
+_SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 _NO_VOCABULARY = 8
 """So few words has a class that found none of its files and made its own beginning."""
 
@@ -28,7 +28,6 @@ class TokenizerFiles:
     encoder: str
     special: dict[str, str]
     eos_id: int | None
-    bos_id: int | None
     template: str | None
     kind: str
 
@@ -36,6 +35,12 @@ class TokenizerFiles:
 def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     """What transformers makes of the folder. ModelError with its reason if that fails."""
     if not any((folder / name).exists() for name in FILES):
+        if (folder / "tokenizer.model").exists():
+            # Reading it takes a package whose versions have to suit those of others.
+            raise ModelError(
+                f"{folder} has only a tokenizer.model, which is not read: make a "
+                f"tokenizer.json of it where the package sentencepiece is installed ({_SAVE})"
+            )
         raise ModelError(f"{folder} has no tokenizer: one of {', '.join(FILES)} is needed")
     ran = subprocess.run(
         [sys.executable, "-P", "-m", "models.tokenizer_files", str(folder)],
@@ -43,6 +48,7 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
         capture_output=True,
         text=True,
         encoding="utf-8",
+        errors="replace",
     )
     if ran.returncode:
         reason = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
@@ -54,12 +60,6 @@ def resolve(folder: Path) -> TokenizerFiles:
     """The same in this process, which transformers is imported into. Raises what it raises."""
     from transformers import AutoTokenizer
 
-    only_old = (folder / "tokenizer.model").exists() and not (folder / FILES[0]).exists()
-    if only_old and find_spec("sentencepiece") is None and find_spec("tiktoken") is None:
-        raise ValueError(
-            "tokenizer.model needs the package sentencepiece (Llama 3's: tiktoken); "
-            "a tokenizer.json needs neither"
-        )
     found = AutoTokenizer.from_pretrained(
         str(folder), local_files_only=True, trust_remote_code=False
     )
@@ -73,7 +73,6 @@ def resolve(folder: Path) -> TokenizerFiles:
         encoder=encoder.to_str(),
         special=found.special_tokens_map,
         eos_id=found.eos_token_id,
-        bos_id=found.bos_token_id,
         template=_template(found.chat_template) or _processor_template(folder),
         kind=kind,
     )

@@ -293,6 +293,17 @@ def test_a_template_may_ask_what_it_wrote_itself() -> None:
     assert ModelTokenizer(byte_level(), template, NAMES, (), "").chat(plain) == said
 
 
+def test_a_word_of_a_template_may_be_a_control_token() -> None:
+    made = byte_level()
+    made.add_special_tokens(["user", "content"])
+    template = (
+        "{{ {'user': 'user', 'hi': 'no'}[messages[0]['role']] + messages[0]['content'] }}"
+    )
+    reference = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template)
+    said = reference.apply_chat_template(turns("hi"))["input_ids"]
+    assert ModelTokenizer(made, template, {}, (), "").chat(turns("hi")) == said
+
+
 def test_a_template_that_cannot_be_followed_is_found_out() -> None:
     makes = "{{ '<|' }}{{ 'eot' }}{{ '|>' }}"  # no text of the template has the whole token
     assert ModelTokenizer(byte_level(), makes, NAMES, (), "").misreads_template

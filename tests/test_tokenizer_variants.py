@@ -4,14 +4,12 @@ transformers gives. A variant is a line of `VARIANTS`."""
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 from transformers import AutoTokenizer
-from transformers.utils import sentencepiece_model_pb2_new as sentencepiece
 
 from models.errors import ModelError
 from models.tokenizer import ModelTokenizer, of_folder
@@ -135,20 +133,6 @@ def words_and_merges(path: Path) -> None:
     (path / "tokenizer.json").unlink()
 
 
-def sentencepiece_model(path: Path) -> None:
-    """A tokenizer.model in place of tokenizer.json."""
-    made = trained(["<unk>", "<s>", "</s>"], metaspace=True).get_vocab()
-    proto = sentencepiece.ModelProto()
-    proto.trainer_spec.model_type = 2
-    proto.trainer_spec.byte_fallback = True
-    proto.normalizer_spec.add_dummy_prefix = True
-    for rank, piece in enumerate(sorted(made, key=made.__getitem__)):
-        kind = {0: 2, 1: 3, 2: 3}.get(rank, 6 if piece.startswith("<0x") else 1)
-        proto.pieces.add(piece=piece, score=-float(rank), type=kind)
-    (path / "tokenizer.model").write_bytes(proto.SerializeToString())
-    (path / "tokenizer.json").unlink()
-
-
 def llama(*changes: Change) -> Change:
     start = encoder(lambda _: None, lambda: trained(metaspace=True))
     return both(start, config(tokenizer_class="LlamaTokenizer"), *changes)
@@ -199,6 +183,17 @@ VARIANTS: dict[str, Change] = {
             {"name": "default", "template": TEMPLATE + "!"},
         ]
     ),
+    "further templates": both(
+        lambda path: (path / "additional_chat_templates").mkdir(),
+        lambda path: write(path / "additional_chat_templates", tool_use__jinja="t"),
+        files(chat_template__jinja=TEMPLATE + "?"),
+    ),
+    "tokenizer.json alone": lambda path: (path / "tokenizer_config.json").unlink(),
+    "the family's class": both(
+        config(tokenizer_class="LlamaTokenizer"),
+        files(config__json={"model_type": "qwen2", "vocab_size": 800, "eos_token_id": 2}),
+    ),
+    "an unknown family": files(config__json={"model_type": "new", "eos_token_id": 2}),
     "chat_template.jinja": files(chat_template__jinja=TEMPLATE + "?"),
     "qwen2": config(tokenizer_class="Qwen2Tokenizer"),
     "qwen2, prefix": config(tokenizer_class="Qwen2Tokenizer", add_prefix_space=True),
@@ -216,18 +211,6 @@ VARIANTS: dict[str, Change] = {
     "llama, byte level": config(tokenizer_class="LlamaTokenizer"),
     "no class": config(tokenizer_class=None),
     "a class that nobody knows": config(tokenizer_class="OurOwnTokenizerFast"),
-}
-
-
-OLD_FILES: dict[str, Change] = {
-    "llama, old file": both(
-        config(tokenizer_class="LlamaTokenizer", add_bos_token=True), sentencepiece_model
-    ),
-    "llama, old file and added tokens": both(
-        config(tokenizer_class="LlamaTokenizer"),
-        sentencepiece_model,
-        files(added_tokens__json={"<|im_start|>": 656, "<|im_end|>": 657}),
-    ),
 }
 
 
@@ -275,7 +258,8 @@ def compare(path: Path) -> None:
             assert ours.decode(ids["input_ids"], special) == theirs.decode(
                 ids["input_ids"], skip_special_tokens=special
             )
-    for generating in (True, False):
+    assert ours.has_chat_template == (theirs.chat_template is not None)
+    for generating in (True, False) if ours.has_chat_template else ():
         said = theirs.apply_chat_template(
             CHAT, add_generation_prompt=generating, truncation=False, padding=False
         )
@@ -290,18 +274,13 @@ def test_tokens_are_those_of_transformers(variant: str, plain: Path, tmp_path: P
     compare(made(plain, tmp_path / "m", VARIANTS[variant]))
 
 
-@pytest.mark.parametrize("variant", OLD_FILES)
-def test_a_sentencepiece_model_is_read_or_the_package_is_named(
-    variant: str, plain: Path, tmp_path: Path
+def test_a_sentencepiece_model_alone_is_refused_with_what_to_do(
+    plain: Path, tmp_path: Path
 ) -> None:
-    path = made(plain, tmp_path / "m", OLD_FILES[variant])
-    if find_spec("sentencepiece"):
-        compare(path)
-    else:
-        with pytest.raises(
-            ValueError, match=r"needs the package sentencepiece.*tokenizer\.json"
-        ):
-            resolve(path)
+    path = made(plain, tmp_path / "m", lambda path: (path / "tokenizer.json").unlink())
+    (path / "tokenizer.model").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"only a tokenizer\.model.*save_pretrained"):
+        read_tokenizer_files(path)
 
 
 def test_a_model_of_more_than_text_has_its_template_elsewhere(
