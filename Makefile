@@ -4,7 +4,8 @@ BIN := .venv/bin
 PY_DIRS := protos service schedulers memory models bench cli
 FLASHINFER := flashinfer-python apache-tvm-ffi filelock nvidia-ml-py packaging requests tqdm
 PROTO := protos/walkway/v1/inference.proto protos/walkway/v1/admin.proto
-PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO)
+PROTOC = $(BIN)/python -m grpc_tools.protoc -I . --python_out=$(1) --grpc_python_out=$(1) --pyi_out=$(1) $(PROTO) \
+	&& $(BIN)/python -m protos.describe $(1)/protos/walkway.binpb
 
 # The tests start a hundred processes; without cached bytecode each compiles everything again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -34,6 +35,7 @@ check: env  ## lint, types, import rules, protos
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	rm -rf build/protos && mkdir -p build/protos && $(call PROTOC,build/protos)
+	cmp build/protos/protos/walkway.binpb protos/walkway.binpb
 	diff -r -x '*.proto' -x '__init__.py' -x '__pycache__' build/protos/protos/walkway/v1 protos/walkway/v1
 
 test: env .venv/.flashinfer  ## all tests
@@ -47,7 +49,7 @@ demo: env  ## fetch the default model, serve it, stream an answer
 serve: env  ## leave the service running
 	$(BIN)/walkway serve
 
-protos: env  ## generate the wire contract's code
+protos: env  ## generate the wire contract's code and descriptors
 	$(call PROTOC,.)
 
 docs: env  ## write the pages that are made from the code

@@ -6,10 +6,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_reflection.v1alpha import reflection
 
+from protos.descriptors import descriptor_set
 from protos.walkway.v1 import admin_pb2, inference_pb2
 from service.health import HEALTH, Health
+from service.reflection import Descriptors, Reflection
 from service.settings import Server
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
@@ -51,7 +52,7 @@ def make_server(
     """A server for one service, with health and reflection, not listening yet."""
     server = grpc.aio.server(interceptors=interceptors, options=options(settings))
     server.add_generic_rpc_handlers((health.handler(),))
-    reflection.enable_server_reflection((service, HEALTH, reflection.SERVICE_NAME), server)
+    Reflection(Descriptors(descriptor_set()), (service, HEALTH)).add_to(server)
     return server
 
 

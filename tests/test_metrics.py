@@ -15,6 +15,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from protos.descriptors import descriptor_set
+from protos.descriptors import methods as every_method
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from schedulers.interface import Cause, Mode
@@ -26,7 +28,6 @@ from service.metrics.families import Families
 from service.metrics.latency import InterTokenLatency
 from service.metrics.page import every_metric
 from service.metrics.process import LOOK_S
-from service.metrics.rpcs import METHODS
 from tests.wire import (
     PAGE_SIZE,
     Wire,
@@ -199,7 +200,7 @@ def test_every_value_of_every_label_is_there_before_anything_happens() -> None:
             values.setdefault((name, label), set()).add(value)
     finishes = {finish.value for finish in Finish} | {"unavailable"}
     codes = {code.name for code in grpc.StatusCode}
-    methods = {*METHODS, "unknown"}
+    methods = {*every_method(descriptor_set()), "unknown"}
     expected = {
         ("requests_finished_total", "finish"): finishes,
         ("requests_refused_total", "code"): {code.name for code in CODES.values()},

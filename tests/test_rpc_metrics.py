@@ -10,12 +10,14 @@ import grpc.aio
 import pytest
 from prometheus_client import CollectorRegistry
 
+from protos.descriptors import descriptor_set, methods
 from protos.walkway.v1 import admin_pb2
 from protos.walkway.v1 import inference_pb2 as pb
 from service.metrics.families import Families
-from service.metrics.rpcs import METHODS, UNKNOWN, RpcMetrics, RpcWatch
+from service.metrics.rpcs import UNKNOWN, RpcMetrics, RpcWatch
 from tests.wire import ask, collect, first_message, health_of, serving, status_of
 
+METHODS = methods(descriptor_set())
 SERVICE = "walkway.v1.InferenceService"
 UNARY, STREAM = f"{SERVICE}/Generate", f"{SERVICE}/GenerateStream"
 
@@ -97,7 +99,7 @@ STYLES: dict[str, Callable[[], Any]] = {
 async def watched(style: str) -> AsyncIterator[tuple[Callable[..., Any], Counted]]:
     """A server with one method of that style, and how to call it."""
     registry = CollectorRegistry()
-    server = grpc.aio.server(interceptors=[RpcWatch(RpcMetrics(Families(registry)))])
+    server = grpc.aio.server(interceptors=[RpcWatch(RpcMetrics(Families(registry), METHODS))])
     handler = STYLES[style]()
     generic = grpc.method_handlers_generic_handler(SERVICE, {"Generate": handler})
     server.add_generic_rpc_handlers((generic,))

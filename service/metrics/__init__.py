@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
+from protos.descriptors import descriptor_set, methods
 from service.messages import Ready, StepEvents
 from service.metrics.engine import EngineMetrics
 from service.metrics.families import Families
@@ -24,7 +25,7 @@ class Metrics:
         self.requests = RequestMetrics(families)
         self.latency = InterTokenLatency(families)
         self.engine = EngineMetrics(families)
-        self.rpcs = RpcMetrics(families)
+        self.rpcs = RpcMetrics(families, methods(descriptor_set()))
         self.process = ProcessMetrics(families)
         self._queue = QueueMetrics(families)
         self._model = model

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
@@ -11,22 +11,10 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
 
-from protos.walkway.v1 import admin_pb2, inference_pb2
-from service.health import HEALTH
 from service.metrics.families import LONG_S, Families, by_label
 from service.requests import CLOCKS_DIFFER_S
 
-FILES = (inference_pb2, admin_pb2, health_pb2, reflection_pb2)
-METHODS: tuple[str, ...] = tuple(
-    f"{service.full_name}/{method.name}"
-    for file in FILES
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-)
-METHODS += (f"{HEALTH}/List",)  # which grpcio's own messages lack
 UNKNOWN = "unknown"
 """One value for all methods that there are not: their names are the callers'."""
 
@@ -46,8 +34,8 @@ class RpcMetrics:
     """By method, as `package.Service/Method`; health and reflection too, since a probe that
     takes long says more than a log line that is missing."""
 
-    def __init__(self, families: Families) -> None:
-        methods = (*METHODS, UNKNOWN)
+    def __init__(self, families: Families, methods: Sequence[str]) -> None:
+        methods = (*methods, UNKNOWN)
         started = families.counter("rpc_started", "Calls that came in.", "method")
         finished = families.counter("rpc_finished", "Calls that ended.", "method", "code")
         open_ = families.gauge("rpc_open", "Calls that are open, streams too.", "method")
@@ -106,7 +94,6 @@ class RpcWatch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     def __init__(self, metrics: RpcMetrics) -> None:
         self._metrics = metrics
-        self._made: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
         self,
@@ -119,13 +106,6 @@ class RpcWatch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             self._metrics.ended(UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, 0.0)
             return handler
         method = handler_call_details.method.removeprefix("/")
-        made_of, made = self._made.get(method, (None, None))
-        if made is None or made_of is not handler:  # others may make a new one for each call
-            made = self._watched(method, handler)
-            self._made[method] = handler, made
-        return made
-
-    def _watched(self, method: str, handler: Handler) -> Handler:
         for kind, make in KINDS.items():
             if (behaviour := getattr(handler, kind)) is not None:
                 watch = partial(_Watch, self._metrics, method)
