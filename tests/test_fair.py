@@ -163,6 +163,36 @@ def test_a_newcomer_stands_with_the_last_when_nobody_wants_anything() -> None:
     assert found.of("new") == 10.0
 
 
+def test_a_tenant_that_pauses_keeps_its_debt() -> None:
+    found = counters(a=50, b=0)
+    found.leave(["a"])
+    found.enter(["a"])
+    assert (found.of("a"), found.of("b"), found.least()) == (50.0, 0.0, "b")
+
+
+def test_whoever_had_long_answers_waits_after_a_pause_until_the_other_had_as_much() -> None:
+    found = Tenants(rows=1)
+    found.ask("a", answer=40)
+    while found.core.has_work:
+        found.step()
+    debt = found.cost("a")
+    found.ask("b", 40)
+    found.step()
+    [back] = found.ask("a")
+    while back not in found.step():
+        assert back in found.core.waiting
+    assert abs(found.cost("b") - debt) <= 3 * INPUT + 6 * OUTPUT
+
+
+def test_a_tenant_is_charged_every_token_of_a_chunk_at_once() -> None:
+    """In one step: what a long prompt cost counts before the next to join is chosen."""
+    found = Tenants(rows=4, budget=24)
+    [long, longer] = found.ask("a", 2, prompt=9)
+    short = found.ask("b", 4, prompt=3)
+    assert found.step() == [long, *short[:3]]
+    assert longer in found.core.waiting
+
+
 def test_what_was_granted_but_never_served_is_forgotten() -> None:
     found = counters(a=0, b=0)
     found.charge("a", 5)
