@@ -173,11 +173,12 @@ class Deadline:
         by_s = inf if first_s is None else first_s
         if view.deadline_s is not None:
             by_s = min(by_s, view.deadline_s - _rest_s(snap, view, rows))
-        left_s, token_s = by_s - snap.now_s - snap.costs.step_s, snap.costs.token_s
-        uncached = view.known - view.computed
-        if ask_cache and token_s <= left_s < uncached * token_s:
-            uncached = snap.pending(view)
-        return left_s < uncached * token_s
+        left_s = by_s - snap.now_s - snap.costs.step_s
+        if left_s >= _prefill_s(snap, view, view.known - view.computed):
+            return False
+        if not ask_cache or left_s < _prefill_s(snap, view, 1):
+            return True
+        return left_s < _prefill_s(snap, view, snap.pending(view))
 
     def _is_doubtful(self, snap: Snapshot, view: RequestView) -> bool:
         """Whether `view` is not likely to be answered in full by its deadline."""
@@ -186,7 +187,8 @@ class Deadline:
         length = view.min_tokens or min(self._usual.tokens, view.max_tokens)
         rest = max(0.0, length - view.output_tokens - 1)
         uncached = view.known - view.computed
-        need_s = snap.costs.step_s + uncached * snap.costs.token_s + rest * self._pace.step_s
+        need_s = snap.costs.step_s + _prefill_s(snap, view, uncached)
+        need_s += rest * self._pace.step_s
         if view.id not in snap.running:
             need_s *= MARGIN
         return view.deadline_s - snap.now_s < need_s
@@ -205,8 +207,13 @@ def _lane(view: RequestView) -> str:
 
 
 def _refuse(snap: Snapshot, draft: Draft, view: RequestView) -> None:
-    next_s = snap.costs.step_s + snap.pending(view) * snap.costs.token_s
+    next_s = snap.costs.step_s + _prefill_s(snap, view, snap.pending(view))
     draft.refuse(view, Refusal(next_s + _rest_s(snap, view)))
+
+
+def _prefill_s(snap: Snapshot, view: RequestView, pending: int) -> float:
+    """Of the last `pending` tokens that are known of it."""
+    return snap.costs.prefill_s(pending, view.known - pending)
 
 
 def _rest_s(snap: Snapshot, view: RequestView, rows: int = 1) -> float:

@@ -49,7 +49,7 @@ class Evictions:
 
     @property
     def _is_measured(self) -> bool:
-        return self._snap.costs.page_s > 0 and self._snap.costs.token_s > 0
+        return self._snap.costs.page_s > 0 and self._snap.costs.prefill_s(1) > 0
 
     def _estimates_s(self, victim: RequestView) -> tuple[float, float]:
         """Of swapping and of recomputing."""
@@ -57,4 +57,5 @@ class Evictions:
         pages = -(-victim.computed // snap.page_size)
         lost = min(pages, snap.memory.pages_from(victim.id))
         again = max(0, victim.computed - (pages - lost) * snap.page_size)
-        return (pages + lost) * costs.page_s, again * costs.token_s
+        again_s = costs.prefill_s(again, victim.computed - again)
+        return (pages + lost) * costs.page_s, again_s

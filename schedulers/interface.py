@@ -11,6 +11,7 @@ so many tokens to compute for that request in this step.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from math import sqrt
 from typing import Any, ClassVar, NewType, Protocol
 
 RequestId = NewType("RequestId", int)
@@ -124,12 +125,30 @@ class PageArithmetic(Protocol):
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """Measured seconds: for each prefill token, decode row and page moved to or from the
-    host, and for any step beside them. 0 for what was not measured yet."""
+    host, for any step beside them, and for each pair of a prefill token and one that it
+    attends to. 0 for what was not measured yet."""
 
     token_s: float = 0.0
     row_s: float = 0.0
     page_s: float = 0.0
     step_s: float = 0.0
+    pair_s: float = 0.0
+
+    def prefill_s(self, tokens: int, before: int = 0) -> float:
+        """Of computing `tokens` of a prompt behind `before` others, without `step_s`."""
+        pairs = tokens * before + tokens * (tokens + 1) / 2
+        return tokens * self.token_s + pairs * self.pair_s
+
+    def prefill_tokens(self, seconds: float, before: int = 0) -> int:
+        """The most tokens for which `prefill_s` stays within `seconds`; 0 where prefill was
+        not measured yet."""
+        if seconds <= 0:
+            return 0
+        each_s = self.token_s + (before + 0.5) * self.pair_s
+        if not each_s:
+            return 0
+        # Of the quadratic's root the form that also holds without pairs.
+        return int(2 * seconds / (each_s + sqrt(each_s**2 + 2 * self.pair_s * seconds)))
 
 
 @dataclass(frozen=True, slots=True)

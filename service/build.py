@@ -12,12 +12,14 @@ import structlog
 
 from memory.host import HostPages
 from memory.pages import PageAllocator
-from models.batch import Runner
+from models.batch import Runner, StepBatch
 from models.pools import CPU_POOL_BYTES
 from models.toy import CONTEXT, EOS, VOCABULARY, ToyRunner, refuse_ranks
 from schedulers.registry import BUILT_IN
 from service.core import Core
+from service.costs import CostMeter
 from service.engine_process import Built
+from service.first_costs import Room, first_costs
 from service.invariants import check_core
 from service.messages import Ready
 from service.options import shown_options
@@ -95,7 +97,32 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
         max_step_tokens=limits.max_tokens,
         host_pages=model.host_pages,
     )
-    return Built(core, model.runner, ready)
+    return Built(core, model.runner, ready, _measured(model, limits))
+
+
+def _measured(model: _Model, limits: StepLimits) -> CostMeter:
+    """The costs of steps; none are known of the toy, whose steps take no time."""
+    ready = model.ready
+    if ready.family == "toy":
+        return CostMeter()
+    room = Room(limits.max_rows, limits.max_tokens, ready.context_tokens, ready.page_size)
+
+    def seconds(batch: StepBatch) -> float:
+        began_s = time.perf_counter()
+        model.runner.step(batch)
+        return time.perf_counter() - began_s
+
+    began_s = time.perf_counter()
+    meter = first_costs(seconds, room)
+    log.info(
+        "costs_measured",
+        step_ms=round(meter.costs.step_s * 1e3, 3),
+        row_ms=round(meter.costs.row_s * 1e3, 3),
+        token_ms=round(meter.costs.token_s * 1e3, 4),
+        pair_us=round(meter.costs.pair_s * 1e6, 4),
+        took_s=round(time.perf_counter() - began_s, 2),
+    )
+    return meter
 
 
 def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:

@@ -189,7 +189,7 @@ class Core:
             arrived=self.planner.arrived,
             left=self.planner.left,
             rebuild=self.planner.rebuild,
-            budget=self._limits.budget(len(self.running), self.costs),
+            budget=self._budget(),
             max_rows=self._limits.max_rows,
             page_size=self.residency.page_size,
             free_pages=pages.free_pages,
@@ -200,6 +200,12 @@ class Core:
             costs=self.costs,
             served=self._ledger.served.settle(),
         )
+
+    def _budget(self) -> int:
+        if self._limits.gap_s is None:
+            return self._limits.max_tokens
+        prefills = (r.computed for r in self.running.values() if r.known - r.computed > 1)
+        return self._limits.budget(len(self.running), self.costs, max(prefills, default=0))
 
     def _expire(self, now_s: float) -> None:
         for id, reason in self._deadlines.due(now_s):

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from models.batch import Runner
 from service.channel import EngineSocket
 from service.core import Core
+from service.costs import CostMeter
 from service.logs import configure_logs
 from service.loop import DecodeLoop
 from service.messages import Ready
@@ -32,12 +33,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An engine that can start: its core, what computes its steps, and what the front end
-    is told of it (generation and scheduler are filled in here)."""
+    """An engine that can start: its core, what computes its steps, what the front end is told
+    of it (generation and scheduler are filled in here), and what is known of its costs."""
 
     core: Core
     runner: Runner
     ready: Ready
+    meter: CostMeter = field(default_factory=CostMeter)
 
 
 Build = Callable[[Settings], Built]
@@ -92,7 +94,9 @@ def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) ->
     try:
         built = _built(spec)
         on_built()
-        loop = DecodeLoop(built.core, built.runner, channel, suspect=spec.suspect)
+        loop = DecodeLoop(
+            built.core, built.runner, channel, suspect=spec.suspect, meter=built.meter
+        )
         started = True
         channel.announce(
             msgspec.structs.replace(

@@ -41,14 +41,21 @@ class Flights:
     ModelError when the runner takes one step at a time and two are wanted.
     """
 
-    def __init__(self, core: Core, runner: Runner, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        runner: Runner,
+        clock: Callable[[], float],
+        meter: CostMeter | None = None,
+    ) -> None:
         self._core = core
         self._clock = clock
         self._most = core.steps_in_flight
         self._launch = _launch(runner, self._most)
         self._open = deque[_Flight]()
         self._landed_s = 0.0
-        self._meter = CostMeter()
+        self._meter = meter or CostMeter()
+        core.costs = self._meter.costs
         self.faults = 0
 
     def start(self, step: Step, at_s: float) -> None:
@@ -86,7 +93,7 @@ class Flights:
         # Of two in flight the later one waits for the earlier, which costs it nothing.
         began_s = max(flight.began_s, self._landed_s)
         self._landed_s = ended_s
-        self._meter.observe(step, ended_s - began_s, result.copy_s)
+        self._meter.observe(step.batch, ended_s - began_s, result.copy_s)
         self._core.costs = self._meter.costs
         self._core.finish(step, result, now_s)
 

@@ -237,7 +237,7 @@ def _say_loaded(ready: Ready, tokenizer: Tokenizer) -> None:
         "model_loaded",
         family=ready.family,
         tensors=ready.tensors,
-        unused_tensors=ready.unused_tensors,
+        unused_tensors=len(ready.unused_tensors),
         head=ready.head,
         rope=ready.rope,
         window=ready.window,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from models.batch import Runner
 from service.channel import EngineSocket, Told
 from service.core import Core
+from service.costs import CostMeter
 from service.exchange import exchange
 from service.flights import EngineBroken, Flights
 from service.inspection import inspect
@@ -27,7 +28,7 @@ class DecodeLoop:
     bug of ours and ends the loop as well. `clock` is the machine's monotonic clock, in
     seconds. With two `steps_in_flight`, as the core has it, the next step is decided while
     one is computed; the runner is then an `AheadRunner`, else ModelError is raised.
-    `suspect` is told which strategy is in place.
+    `suspect` is told which strategy is in place; `meter` may know the costs of steps already.
     """
 
     def __init__(
@@ -37,12 +38,13 @@ class DecodeLoop:
         channel: EngineSocket,
         clock: Callable[[], float] = time.monotonic,
         suspect: Suspect | None = None,
+        meter: CostMeter | None = None,
     ) -> None:
         self._core = core
         self._suspect = suspect or Suspect()
         self._channel = channel
         self._clock = clock
-        self._flights = Flights(core, runner, clock)
+        self._flights = Flights(core, runner, clock, meter)
         self._unsaid = StepStats()
 
     def run(self) -> None:

@@ -19,20 +19,22 @@ class StepLimits:
     watermark_pages: int = 0
     gap_s: float | None = None
 
-    def budget(self, running: int, costs: StepCosts) -> int:
-        """Tokens of a step while so many run.
+    def budget(self, running: int, costs: StepCosts, before: int = 0) -> int:
+        """Tokens of a step while so many run; `before`: how many tokens precede the chunk that
+        is furthest on, each of which its tokens attend to.
 
-        All that run count as decode rows though some may prefill: that is never too much,
-        and spares a look at each. A decode row takes from the time at its own cost and from
-        the tokens left as well, so the step keeps within `gap_s` whatever the costs are.
-        Beside them `LEAST_PREFILL` tokens always fit, so a prefill always moves. The time of
-        swapped pages and of rows that join with a single token is not foreseen.
+        All that run count as decode rows though some may prefill, and all that prefill as
+        that far on: that is never too much. A decode row takes from the time at its own cost
+        and from the tokens left as well, so the step keeps within `gap_s` whatever the costs
+        are. Beside them `LEAST_PREFILL` tokens always fit, so a prefill always moves. The time
+        of swapped pages, of rows that join with a single token, and of a cached prefix that
+        the first chunk behind it attends to, is not foreseen.
         """
         if self.gap_s is None or costs == StepCosts():
             return self.max_tokens
         left_s = self.gap_s - costs.step_s - running * costs.row_s
-        affordable = int(left_s / costs.token_s) if costs.token_s else 0
-        return min(self.max_tokens, max(affordable, running + LEAST_PREFILL))
+        affordable = costs.prefill_tokens(left_s, before)
+        return int(min(self.max_tokens, max(affordable, running + LEAST_PREFILL)))
 
 
 @dataclass(slots=True)

@@ -399,10 +399,11 @@ async def test_a_start_says_what_was_loaded_and_names_what_was_not_used(tmp_path
         "log_level": "info",
         "family": "llama",
         "tensors": 20,
-        "unused_tensors": names,
+        "unused_tensors": 2,
         "head": "the embedding",
         "rope": "yarn, factor 8, theta 10000",
         "window": None,
-        "end_ids": [1],
+        "tokenizer": "toy",
+        "end_tokens": [1, 256],
     }
     assert (unused["log_level"], unused["names"]) == ("warning", names)

@@ -11,30 +11,31 @@ from models.batch import Row, Sampling, StepBatch
 from schedulers.interface import StepCosts
 from service.core import Core, StepLimits
 from service.costs import CostMeter
-from service.step import Step
+from service.first_costs import LIMIT_S, Room, first_costs
 from tests.cores import make_core, make_submit, make_toy
 
 TRUE = StepCosts(token_s=0.002, row_s=0.003, page_s=0.5, step_s=0.04)
 
 
-def step_of(*counts: int, swapped: int = 0) -> Step:
-    """A step whose rows compute so many tokens each."""
+def step_of(*counts: int, swapped: int = 0, before: int = 0) -> StepBatch:
+    """A step whose rows compute so many tokens each, behind `before` others."""
     rows = [
-        Row(BatchId(i), [0] * n, 0, [], False, Sampling(), [], []) for i, n in enumerate(counts)
+        Row(BatchId(i), [0] * n, before, [], False, Sampling(), [], [])
+        for i, n in enumerate(counts)
     ]
-    return Step(StepBatch(rows, swap_out=[(1, 1)] * swapped), [], [], [])
+    return StepBatch(rows, swap_out=[(1, 1)] * swapped)
 
 
-def seconds_of(step: Step, true: StepCosts = TRUE) -> tuple[float, float]:
+def seconds_of(batch: StepBatch, true: StepCosts = TRUE) -> tuple[float, float]:
     """What a step takes, and how much of it its copies."""
-    counts = [len(row.tokens) for row in step.batch.rows]
-    decodes = counts.count(1)
-    copy_s = len(step.batch.swap_out) * true.page_s
-    prefill_s = (sum(counts) - decodes) * true.token_s
-    return true.step_s + prefill_s + decodes * true.row_s + copy_s, copy_s
+    seconds, copy_s = true.step_s, len(batch.swap_out) * true.page_s
+    for row in batch.rows:
+        count = len(row.tokens)
+        seconds += true.row_s if count == 1 else true.prefill_s(count, row.start)
+    return seconds + copy_s, copy_s
 
 
-def measured(steps: Iterable[Step]) -> StepCosts:
+def measured(steps: Iterable[StepBatch]) -> StepCosts:
     meter = CostMeter()
     for step in steps:
         meter.observe(step, *seconds_of(step))
@@ -48,6 +49,27 @@ def test_steps_of_all_kinds_tell_their_costs_apart() -> None:
     assert costs.token_s == pytest.approx(TRUE.token_s, rel=0.02)
     assert costs.row_s == pytest.approx(TRUE.row_s, rel=0.02)
     assert costs.step_s == pytest.approx(TRUE.step_s, rel=0.02)
+
+
+def test_a_chunk_far_on_tells_what_attending_costs() -> None:
+    dice, true = Random(1), replace(TRUE, pair_s=1e-6)
+    meter = CostMeter()
+    for _ in range(300):
+        step = step_of(dice.choice([1, 40, 300]), before=dice.choice([0, 500, 3000]))
+        meter.observe(step, *seconds_of(step, true))
+    assert meter.costs.pair_s == pytest.approx(1e-6, rel=0.02)
+    assert meter.costs.token_s == pytest.approx(TRUE.token_s, rel=0.02)
+
+
+def test_a_cost_that_would_be_negative_leaves_the_others_right() -> None:
+    """Where more rows cost nothing, what the machine does between makes it look like less
+    than nothing; the fixed cost is not to take that up."""
+    meter = CostMeter()
+    for _ in range(60):
+        meter.observe(step_of(1), 1.1)
+        meter.observe(step_of(*[1] * 9), 0.9)
+    assert meter.costs.row_s == 0
+    assert meter.costs.step_s == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_short_prompt_does_not_make_prefill_look_dear() -> None:
@@ -147,6 +169,27 @@ def test_the_budget_is_what_the_gap_leaves(
     assert StepLimits(64, 500, gap_s=gap_s).budget(running, costs) == budget
 
 
+@pytest.mark.parametrize("before", [0, 1, 3000])
+@pytest.mark.parametrize("token_s", [0.0, 0.001])
+@pytest.mark.parametrize("pair_s", [0.0, 1e-6])
+def test_as_many_tokens_are_afforded_as_the_time_allows(
+    before: int, token_s: float, pair_s: float
+) -> None:
+    costs = StepCosts(token_s=token_s, pair_s=pair_s)
+    tokens = costs.prefill_tokens(0.25, before)
+    if token_s or pair_s:
+        assert costs.prefill_s(tokens, before) <= 0.25 + 1e-9
+        assert costs.prefill_s(tokens + 1, before) > 0.25
+    else:
+        assert tokens == 0
+
+
+def test_a_chunk_that_is_further_on_is_smaller() -> None:
+    costs = StepCosts(token_s=0.001, pair_s=1e-6)
+    limits = StepLimits(64, 500, gap_s=0.1)
+    assert [limits.budget(0, costs, before) for before in (0, 1000, 9000)] == [95, 49, 16]
+
+
 def simulated_steps(core: Core, meter: CostMeter, costs: StepCosts) -> list[tuple[bool, float]]:
     """For each step whether somebody decoded in it, and how long it took; long prompts keep
     coming."""
@@ -159,8 +202,8 @@ def simulated_steps(core: Core, meter: CostMeter, costs: StepCosts) -> list[tupl
         assert begun is not None
         counts = [len(row.tokens) for row in begun.batch.rows]
         decodes = counts.count(1)
-        seconds, _ = seconds_of(begun, costs)
-        meter.observe(begun, seconds)
+        seconds, _ = seconds_of(begun.batch, costs)
+        meter.observe(begun.batch, seconds)
         core.costs = meter.costs
         core.finish(begun, toy.step(begun.batch), 0.0)
         took.append((decodes > 0, seconds))
@@ -184,3 +227,80 @@ def test_with_a_target_no_gap_between_two_tokens_is_longer() -> None:
     assert 0.08 < max(gaps) <= 0.12 + 1e-9
     assert len(gaps) > 100
     assert sum(seconds for _, seconds in bound[:measured]) < 0.1
+
+
+ROOM = Room(max_rows=32, max_tokens=512, context_tokens=8192, page_size=16)
+CPU = StepCosts(token_s=0.0005, row_s=0.001, step_s=0.02, pair_s=7e-7)
+"""About the default model on two cores, fp32."""
+
+
+class Machine:
+    """Takes what `CPU` says, times a little more or less; sometimes it stands still."""
+
+    def __init__(self, seed: int, costs: StepCosts = CPU, stalls: float = 0.0) -> None:
+        self._dice, self._costs, self._stalls = Random(seed), costs, stalls
+        self.spent_s = 0.0
+
+    def __call__(self, batch: StepBatch) -> float:
+        seconds, _ = seconds_of(batch, self._costs)
+        seconds *= self._dice.uniform(0.97, 1.08)
+        seconds *= 8 if self._dice.random() < self._stalls else 1
+        self.spent_s += seconds
+        return seconds
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_costs_are_known_before_the_first_request(seed: int) -> None:
+    machine = Machine(seed)
+    costs = first_costs(machine, ROOM).costs
+    for step in (step_of(200), step_of(100, before=2400), step_of(1, 1, 1, 150, before=500)):
+        told_s = costs.step_s + sum(
+            costs.row_s if len(row.tokens) == 1 else costs.prefill_s(len(row.tokens), row.start)
+            for row in step.rows
+        )
+        assert told_s == pytest.approx(seconds_of(step, CPU)[0], rel=0.2)
+    assert machine.spent_s < LIMIT_S + 0.2
+
+
+def test_a_machine_a_hundred_times_as_slow_is_asked_for_a_few_steps_alone() -> None:
+    slow = Machine(1, StepCosts(0.05, 0.1, 0.0, 2.0, 7e-5))
+    first_costs(slow, ROOM)
+    assert slow.spent_s < 30
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.04])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_long_prompt_after_a_start_keeps_the_target_gap(
+    seed: int, stalls: float
+) -> None:
+    """Beside one that runs, on a virtual clock; each chunk costs more than the one before.
+    A machine that stands still now and then makes chunks a little smaller."""
+    machine = Machine(seed, stalls=stalls)
+    meter = first_costs(machine, ROOM)
+    core = make_core(pages=4000, rows=32, audit=None)
+    core._limits = StepLimits(32, 512, gap_s=0.15)
+    core.costs = meter.costs
+    gaps_s = [s for s in prefill_gaps_s(core, machine, meter, prompt=2501) if s < 0.6]
+    assert 10 < len(gaps_s) < 40
+    assert sorted(gaps_s)[int(0.95 * len(gaps_s))] < 1.2 * 0.15
+    assert sum(gaps_s) / len(gaps_s) > 0.6 * 0.15  # and it is used
+
+
+def prefill_gaps_s(core: Core, machine: Machine, meter: CostMeter, prompt: int) -> list[float]:
+    """How long each step took in which a request decoded and a prompt was computed."""
+    toy, gaps_s = make_toy(core), []
+    core.submit(make_submit(1, prompt=[1], max_tokens=1000))
+    for number in range(200):
+        if number == 1:
+            core.submit(make_submit(2, prompt=range(prompt), max_tokens=1))
+        step = core.begin(0.0)
+        assert step is not None
+        seconds = machine(step.batch)
+        meter.observe(step.batch, seconds)
+        core.costs = meter.costs
+        core.finish(step, toy.step(step.batch), 0.0)
+        if len(step.batch.rows) == 2:
+            gaps_s.append(seconds)
+        elif gaps_s:
+            return gaps_s
+    raise AssertionError("the prompt was not computed")

@@ -132,7 +132,7 @@ def test_counts_are_those_of_the_toy_engine(
     while core.has_work:
         step = core.begin(0.0)
         assert step is not None
-        meter.observe(step, 1.0, 0.5)
+        meter.observe(step.batch, 1.0, 0.5)
         core.costs = meter.costs
         core.finish(step, toy.step(step.batch), 0.0)
         stats = core.take_events()[1]

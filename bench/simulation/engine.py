@@ -22,7 +22,7 @@ from memory.pages import PageAllocator
 from memory.prefix import Keys
 from models.batch import RequestId, RowResult, Sampling, StepBatch, StepResult
 from service.core import Core, Step, StepLimits
-from service.costs import CostMeter
+from service.first_costs import Room, first_costs
 from service.invariants import check_core
 from service.messages import Limits, Submit
 from service.planner import Planner
@@ -77,9 +77,12 @@ class Simulation:
         self._records: dict[int, Record] = {}
         self._faults: list[str] = []
         self._totals, self._waste, self._gauges = Totals(), Waste(), Gauges()
-        self._meter = CostMeter()
         self._now_s = 0.0
         self._core = self._make_core(load, choice, check)
+        self._meter = first_costs(
+            lambda batch: self._costs.seconds(work_of(batch)), _room(profile)
+        )
+        self._core.costs = self._meter.costs
 
     def _make_core(self, load: Load, choice: Choice, check: bool) -> Core:
         profile = self._profile
@@ -123,12 +126,15 @@ class Simulation:
             return False
         return True
 
+    def _seconds(self, batch: StepBatch) -> float:
+        return self._costs.seconds(work_of(batch))
+
     def _compute(self, step: Step) -> None:
         work = work_of(step.batch)
         seconds, copy_s = self._costs.seconds(work), work.pages * self._costs.page_s
         self._now_s += seconds
         self._totals.busy_s += seconds
-        self._meter.observe(step, seconds, copy_s)
+        self._meter.observe(step.batch, seconds, copy_s)
         self._core.costs = self._meter.costs
         self._core.finish(step, _result(step.batch, seconds, copy_s), self._now_s)
         self._hear(seconds)
@@ -165,6 +171,12 @@ class Simulation:
             max((record.ended_s for record in self._records.values()), default=0.0),
             self._faults,
         )
+
+
+def _room(profile: Profile) -> Room:
+    return Room(
+        profile.max_rows, profile.max_step_tokens, profile.context_tokens, profile.page_size
+    )
 
 
 def _submit(record: Record) -> Submit:
