@@ -403,7 +403,7 @@ async def test_a_start_says_what_was_loaded_and_names_what_was_not_used(tmp_path
         "head": "the embedding",
         "rope": "yarn, factor 8, theta 10000",
         "window": None,
-        "tokenizer": "toy",
-        "end_tokens": [1, 256],
+        "tokenizer": "bytes",
+        "end_tokens": [1],
     }
     assert (unused["log_level"], unused["names"]) == ("warning", names)
