@@ -22,12 +22,13 @@ from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from schedulers.interface import Cause, Mode
 from service.build import TOY_SLOT_BYTES
 from service.errors import CODES
-from service.messages import Finish, RequestEvent
+from service.messages import Finish, RequestEvent, StepStats
 from service.metrics import Metrics
 from service.metrics.families import Families
 from service.metrics.latency import InterTokenLatency
 from service.metrics.page import every_metric
 from service.metrics.process import LOOK_S
+from service.outbox import merge_stats
 from tests.wire import (
     PAGE_SIZE,
     Wire,
@@ -158,6 +159,15 @@ async def test_the_histograms_of_tokens_say_what_the_answers_do() -> None:
         assert wire.gauge("prefill_seconds_count") == 3
         parts_s = sum(wire.gauge(f"{part}_seconds_sum") for part in ("queue", "prefill"))
         assert parts_s == pytest.approx(wire.gauge("time_to_first_token_seconds_sum"))
+
+
+def test_steps_told_in_one_message_keep_their_tokens() -> None:
+    metrics = Metrics("toy")
+    told = (StepStats(steps=1, step_tokens=tokens) for tokens in (3, 5))
+    metrics.engine.step(merge_stats(*told))
+    found = metrics.registry.get_sample_value
+    assert found("walkway_step_tokens_count") == 2
+    assert found("walkway_step_tokens_sum") == 8
 
 
 def news(id: int, tokens: int, finish: Finish | None = None) -> RequestEvent:
@@ -323,6 +333,6 @@ async def test_a_scraper_that_says_nothing_or_leaves_is_no_line_on_stderr(
             with socket.create_connection(("127.0.0.1", port)) as scraper:
                 reset = struct.pack("ii", 1, 0)
                 scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-                scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                scraper.sendall(b"GET /met")
         await asyncio.sleep(0.3)
     assert "Traceback" not in capfd.readouterr().err

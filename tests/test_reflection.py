@@ -188,10 +188,12 @@ async def test_buf_lists_methods_and_calls_one_by_reflection_alone(version: str)
         method = f"{url}/walkway.v1.InferenceService"
         _, answer = await buf("-d", json.dumps(request), f"{method}/Detokenize")
         bad = {"text": "x", "sampling": {"temperature": -1}}
+        _, healths = await buf(f"{url}/grpc.health.v1.Health/List")
         status, error = await buf("-d", json.dumps(bad), f"{method}/Generate")
     inference = [m for m in methods(descriptor_set()) if m.startswith("walkway.v1.Inf")]
     assert set(inference) <= set(listed.split())
     assert json.loads(answer) == {"text": "hi"}
+    assert json.loads(healths)["statuses"]["ready"] == {"status": "SERVING"}
     assert status != 0
     assert json.loads(error)["code"] == "invalid_argument"
     assert "sampling.temperature" in error  # out of the details
