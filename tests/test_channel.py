@@ -42,6 +42,7 @@ GAUGES = {
     "cached_pages",
     "held_pages",
     "used_slots",
+    "host_free_pages",
 }
 PAUSE = Pause(1.5, "swap", "pages", 3, 0.25, None)
 RECEIPT = Receipt(0.5, 1, 2, 3, 4, 6, 0.75, (PAUSE,))
