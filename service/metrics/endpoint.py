@@ -1,13 +1,13 @@
 """Where Prometheus scrapes: `/metrics` on a port and threads of its own."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from service.metrics import Metrics
@@ -15,8 +15,6 @@ from service.metrics import Metrics
 PATH = "/metrics"
 METHODS = ("GET", "HEAD")
 IDLE_S = 10.0
-
-log = structlog.get_logger()
 
 
 class MetricsServer:
@@ -47,8 +45,9 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A scraper that left or said nothing; the default writes a traceback."""
-        log.debug("metrics_call_failed", exc_info=True)
+        """A scraper that breaks off or says nothing is none, and would be a traceback."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(WSGIRequestHandler):
