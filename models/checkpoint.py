@@ -1,8 +1,7 @@
-"""A model's files opened: a config that agrees with the tensors, and no tensor left out
-unsaid.
+"""Opens a model's files: makes the config agree with the tensors, and accounts for each tensor.
 
-A tensor that the config does not know is either harmless, and told, or it would have been part
-of the answer, and the model is refused.
+A tensor that the config does not know is either harmless, and is named in a warning, or it
+would change the answers, and the model is refused.
 """
 
 import re
@@ -36,7 +35,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`unused`: tensors and files that are not read, numbers as *, to be told."""
+    """`unused`: names of tensors (numbers as *) and files that are not read."""
 
     config: ModelConfig
     source: TensorSource

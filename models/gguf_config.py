@@ -100,7 +100,7 @@ def _refuse_parts(file: GgufFile) -> None:
         )
     kind = file.metadata.get("general.type", "model")
     if kind != "model":
-        raise ModelError(f"{file.path} holds no model but: {kind} (general.type)")
+        raise ModelError(f"{file.path} is no model: general.type is {kind!r}")
 
 
 def _refuse_other_layers(values: _Values) -> None:

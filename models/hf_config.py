@@ -80,7 +80,7 @@ def _resolved(folder: Path, path: Path) -> "PreTrainedConfig":
             folder, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # the library raises whatever a wrong value leads to
-        raise ModelError(f"{path}: not for transformers: {_line(error)}") from error
+        raise ModelError(f"{path}: transformers refuses it: {_line(error)}") from error
     finally:
         logging.set_verbosity(verbosity)
     return resolved

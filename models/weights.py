@@ -97,7 +97,7 @@ class SafetensorsFolder:
                 return False
             starts = range(0, shape[0], _COMPARED_ROWS)
             blocks = (slice(at, at + _COMPARED_ROWS) for at in starts)
-            return all(torch.equal(ours[r].float(), theirs[r].float()) for r in blocks)
+            return all(torch.equal(ours[r], theirs[r]) for r in blocks)
 
     def _add(self, path: Path, names: Iterable[str]) -> None:
         for stored in names:

@@ -1,8 +1,10 @@
 """What a model's files are served as, and what transformers computes of them: greedy tokens
 after prompts of three lengths."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
@@ -13,6 +15,15 @@ from tests.test_llama import Request, prompt, run
 PROMPTS = [prompt(length, seed=length) for length in (1, 7, 40)]
 TOKENS = 40
 TIE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny products gain nothing by threads, and wait for each other on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def options(path: Path) -> LoadOptions:

@@ -13,7 +13,7 @@ from models.errors import ModelError
 from models.hf_config import from_hf
 from models.load import load
 from service.build import build
-from tests.answers import assert_same, in_transformers, options
+from tests.answers import assert_same, in_transformers, one_thread, options
 from tests.tiny_models import LLAMA3
 from tests.variants import (
     SHARDS,
@@ -35,6 +35,8 @@ from tests.variants import (
     without,
 )
 from tests.wire import serving
+
+__all__ = ["one_thread"]
 
 LINEAR = {"type": "linear", "factor": 4.0}
 YARN = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
@@ -298,7 +300,7 @@ REFUSED: dict[str, tuple[str, list[Edit], str]] = {
     "another activation": ("llama", [says(hidden_act="gelu")], "'gelu'"),
     "quantised": ("llama", [says(quantization_config={"bits": 4})], "quantization_config"),
     "a size that is no number": ("llama", [says(hidden_size="64")], "hidden_size"),
-    "no heads": ("llama", [says(num_attention_heads=0)], "not for transformers: ZeroDiv"),
+    "no heads": ("llama", [says(num_attention_heads=0)], "transformers refuses it: ZeroDiv"),
     "a vocabulary smaller than the embedding": (
         "llama",
         [says(vocab_size=90)],

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from models.errors import ModelError
 from models.load import load
-from tests.answers import assert_same, in_transformers, options
+from tests.answers import assert_same, in_transformers, one_thread, options
 from tests.test_checkpoints import LINEAR, YARN
 from tests.tiny_models import tiny_model, write_gguf
 from tests.variants import Edit, draft, random_values, says
+
+__all__ = ["one_thread"]
 
 Metadata = Mapping[str, object]
 
@@ -61,7 +63,7 @@ REFUSED: dict[str, tuple[str, Metadata, dict[str, Tensor], str]] = {
         {},
         "is part 1 of 3 of a split model: merge the parts",
     ),
-    "an adapter": ("llama", {"general.type": "adapter"}, {}, "adapter (general.type)"),
+    "an adapter": ("llama", {"general.type": "adapter"}, {}, "general.type is 'adapter'"),
     "another name of a family": ("mistral", {}, {}, "'mistral' is not supported"),
     "experts": ("llama", {"llama.expert_count": 8}, {}, "llama.expert_count = 8"),
     "layers that draft": (
