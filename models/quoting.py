@@ -11,8 +11,10 @@ is rendered, so no part of a message becomes a control token, alone or joined wi
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Encoder
 
 from models.errors import ModelError
@@ -68,6 +70,42 @@ class Marks:
 def marked_encoder(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> Encoder:
     """The same tokenizer, except that a control token is spelled by its mark alone. `ids` are
     those of the tokens that have marks. ModelError if the library gives a mark another id."""
+    for make in (_sharing, _rebuilt):
+        marked = make(encoder, marks, ids)
+        if all(marked.token_to_id(marks[token]) == id for token, id in ids.items()):
+            return marked
+    raise ModelError("the tokenizer's control tokens have no ids of their own")
+
+
+def _sharing(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> Encoder:
+    """With the vocabulary of `encoder`, which may take a hundred megabytes, and seconds to
+    make. Ids are right if it has none of the control tokens."""
+    marked = Encoder(encoder.model)
+    if encoder.normalizer is not None:
+        marked.normalizer = encoder.normalizer
+    if encoder.pre_tokenizer is not None:
+        marked.pre_tokenizer = encoder.pre_tokenizer
+    added = [token for _, token in sorted(encoder.get_added_tokens_decoder().items())]
+    for special, group in groupby(added, key=lambda token: token.special):
+        tokens = [
+            _marked_token(token, marks) if token.content in ids else token for token in group
+        ]
+        (marked.add_special_tokens if special else marked.add_tokens)(tokens)
+    return marked
+
+
+def _marked_token(token: AddedToken, marks: Marks) -> AddedToken:
+    return AddedToken(
+        marks[token.content],
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=False,
+        special=token.special,
+    )
+
+
+def _rebuilt(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> Encoder:
+    """With a vocabulary in which marks stand for the control tokens."""
     raw = json.loads(encoder.to_str())
     raw["post_processor"] = None
     for token in raw["added_tokens"]:
@@ -76,9 +114,6 @@ def marked_encoder(encoder: Encoder, marks: Marks, ids: Mapping[str, int]) -> En
             token["single_word"] = False
     _rename(raw["model"], marks, ids)
     marked: Encoder = Encoder.from_str(json.dumps(raw))
-    wrong = [token for token, id in ids.items() if marked.token_to_id(marks[token]) != id]
-    if wrong:
-        raise ModelError(f"the tokenizer has no place of its own for {wrong[0]!r}")
     return marked
 
 

@@ -84,8 +84,9 @@ class ModelTokenizer:
         self.eos_ids = tuple(dict.fromkeys(eos_ids))
         bos = special.get("bos_token")
         self.bos_id = None if bos is None else encoder.token_to_id(bos)
-        self.vocab_size: int = max(encoder.get_vocab(with_added_tokens=True).values()) + 1
         added = encoder.get_added_tokens_decoder().items()
+        words: int = encoder.get_vocab_size(with_added_tokens=True)
+        self.vocab_size = max([words, *(i + 1 for i, _ in added)])  # there may be gaps
         control = {
             token.content: i
             for i, token in added

@@ -86,6 +86,18 @@ def byte_level() -> Tokenizer:
     return made
 
 
+def beyond() -> Tokenizer:
+    """Control tokens, and one that is none between them, behind the words."""
+    names = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(BPE({name: i for i, name in enumerate(names)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(SPELLED[:3])
+    made.add_tokens(["<think>"])
+    made.add_special_tokens(SPELLED[3:])
+    return made
+
+
 def llama() -> Tokenizer:
     """Bytes for what is no word; whole words are looked up before they are cut."""
     names = ["<unk>", *SPELLED, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"hi<|>s/"]
@@ -123,7 +135,7 @@ def words() -> Tokenizer:
 
 def greedy() -> Tokenizer:
     """Control tokens that take the spaces around them."""
-    made = byte_level()
+    made = beyond()
     sides = [AddedToken(t, lstrip=i % 2 == 0, rstrip=i % 3 == 0) for i, t in enumerate(SPELLED)]
     fresh = Tokenizer(made.model)
     fresh.pre_tokenizer, fresh.decoder = made.pre_tokenizer, made.decoder
@@ -131,7 +143,7 @@ def greedy() -> Tokenizer:
     return fresh
 
 
-ENCODERS = {f.__name__: f for f in (byte_level, llama, unigram, words, greedy)}
+ENCODERS = {f.__name__: f for f in (byte_level, beyond, llama, unigram, words, greedy)}
 
 
 @cache
@@ -172,11 +184,12 @@ def expected(template: str, messages: Messages) -> tuple[str, list[str]]:
 
 def check(template: str, messages: Messages) -> None:
     text, tokens = expected(template, messages)
-    tokenizer = ours(template)
-    ids = tokenizer.chat(messages)
-    special = [tokenizer.decode([i], False) for i in ids if i in tokenizer.special_ids]
-    assert special == tokens
-    assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    for encoder in ("byte_level", "beyond"):
+        tokenizer = ours(template, encoder)
+        ids = tokenizer.chat(messages)
+        special = [tokenizer.decode([i], False) for i in ids if i in tokenizer.special_ids]
+        assert special == tokens
+        assert tokenizer.decode(ids, skip_special_tokens=False) == text
 
 
 WORDS = ["hi", " ", "\n", "<b>é</b>", "日本", "[INST]", "12", "it's", "<", "|>", "user"]
