@@ -59,7 +59,7 @@ class ChatTemplate:
                 documents=None,
                 **self._special_tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
             complaint = self._marks.spell(str(error))
             raise ChatTemplateError(f"the model's chat template: {complaint}") from error
 

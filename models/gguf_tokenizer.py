@@ -124,14 +124,17 @@ def _valid_ids(file: GgufFile, names: Iterable[str]) -> list[int]:
 
 
 def _kinds(file: GgufFile) -> list[int]:
-    """Types of the tokens; one that looks like an end of turn is a control token, whatever the
-    file says."""
+    """Types of the tokens; one that begins or ends texts, or looks as if it ends a turn, is a
+    control token, whatever the file says."""
     tokens = cast(list[str], file.metadata.get("tokenizer.ggml.tokens") or [])
     said = cast(list[int], file.metadata.get("tokenizer.ggml.token_type") or [])
-    return [
+    kinds = [
         _CONTROL if token in _ENDS and token.startswith("<|") else kind
         for token, kind in zip_longest(tokens, said[: len(tokens)], fillvalue=_NORMAL)
     ]
+    for named in _valid_ids(file, ["bos", "eos", "eot", "eom"]):
+        kinds[named] = _CONTROL
+    return kinds
 
 
 def _strings(file: GgufFile, name: str) -> list[str]:

@@ -303,6 +303,18 @@ def test_a_gguf_file_ends_where_llama_cpp_ends(
     assert end_ids(replace(file, metadata=metadata)) == ends
 
 
+def test_a_gguf_file_without_types_has_the_control_tokens_that_it_names(
+    encoder: Tokenizer, tmp_path: Path
+) -> None:
+    file = read_gguf(gguf_file(encoder, tmp_path / "m.gguf"))
+    rest = {k: v for k, v in file.metadata.items() if k != "tokenizer.ggml.token_type"}
+    rest["tokenizer.ggml.eot_token_id"] = 300
+    made = encoder_from_gguf(replace(file, metadata=rest))
+    added = made.get_added_tokens_decoder()
+    assert sorted(i for i, token in added.items() if token.special) == [0, 1, 2, 300]
+    assert made.encode("</s><|im_end|>").ids == [1, 2]
+
+
 def test_a_gguf_file_says_what_stands_before_and_behind_a_text(
     encoder: Tokenizer, tmp_path: Path
 ) -> None:
