@@ -100,7 +100,7 @@ class Reception:
         judged = judge(request, ready, tenant_header)
         place = self.admission.enter()
         try:
-            prompt = await _tokens(judged, tokenising)
+            prompt = await arrival.in_time(_tokens(judged, tokenising))
             return self._submit(judged, prompt, arrival, place, tokenising)
         except BaseException:
             place.leave()

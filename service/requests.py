@@ -4,20 +4,31 @@ First `judge`, which is cheap and needs no tokens; then the prompt is tokenised 
 then `Judged.fit` holds it to context and memory. Each raises before anything was done.
 """
 
+import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from models.batch import Sampling
 from protos.walkway.v1 import inference_pb2 as pb
-from service.errors import Cancelled, Expired, InvalidArgument, NeverFits, Violation
+from service.errors import (
+    Cancelled,
+    Expired,
+    InvalidArgument,
+    NeverFits,
+    Overloaded,
+    Violation,
+)
 from service.field_rules import check_fields
 from service.messages import Limits, Ready, Submit
 
 DEFAULT_PRIORITY = 4
 DEFAULT_TENANT = "default"
+T = TypeVar("T")
+
 CLOCKS_DIFFER_S = 0.05
 """The caller's timer began before ours."""
 
@@ -35,6 +46,21 @@ class Arrival:
     def expires_s(self) -> float | None:
         """The call's deadline or the server's, whichever is first."""
         return _first(self.call_expires_s, _sum(self.at_s, self.request_timeout_s))
+
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """Work on a prompt, for which the limits hold too. Raises Expired and Overloaded."""
+        expires_s, admit_s = self.expires_s, _sum(self.at_s, self.queue_timeout_s)
+        until_s = _first(expires_s, admit_s)
+        try:
+            async with asyncio.timeout_at(until_s):
+                return await work
+        except TimeoutError:
+            assert until_s is not None, "only a limit raises this"
+            limit_s = until_s - self.at_s
+            limit = f"after {limit_s:.3f} s, the limit"
+            if until_s == expires_s:
+                raise Expired(f"not done {limit}") from None
+            raise Overloaded(f"not admitted {limit}", limit_s) from None
 
     def why_over(self, now_s: float) -> Expired | Cancelled:
         """Why a call that was not taken yet is over: gRPC cancels a handler when the call's

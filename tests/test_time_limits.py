@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2
 
+from models.toy import ToyTokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.messages import Finish, Limits, StepEvents
 from service.time_limits import GRACE_S, TimeLimits
@@ -147,6 +148,31 @@ async def test_a_stop_string_s_answer_waits_for_a_receipt_no_longer_than_its_tim
         assert in_time(began_s)
         assert answer.summary.finish_reason == pb.FINISH_REASON_STOP
         wire.service.streams.deliver = deliver
+
+
+class Slow(ToyTokenizer):
+    """Takes far longer than the limit for a text."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        time.sleep(2 * LIMIT_S + SLACK_S)
+        return super().encode(text, add_special_tokens)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [
+        ("request_timeout_s", Code.DEADLINE_EXCEEDED),
+        ("queue_timeout_s", Code.RESOURCE_EXHAUSTED),
+    ],
+)
+async def test_limits_hold_while_a_prompt_is_tokenised(limit: str, code: Code) -> None:
+    async with serving(tokenizer=Slow(), server={limit: LIMIT_S}) as wire:
+        began_s = time.monotonic()
+        error = await status_of(wire.stub.Generate(ask()))
+        assert in_time(began_s)
+        assert error.code() is code
+        assert f"{LIMIT_S:.3f} s, the limit" in (error.details() or "")
+        assert wire.service.admission.requests == 0
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
