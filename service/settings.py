@@ -6,21 +6,32 @@ without `__` are none of ours, such as the `WALKWAY_PORT` that Kubernetes sets.
 `service.config` reads them.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.sizes import read_size
 
-Bytes = Annotated[int, BeforeValidator(lambda v: read_size(v) if isinstance(v, str) else v)]
-"""A size, also as `512MiB` or `2GB`."""
-
 
 class Group(BaseModel):
-    """Frozen, and closed against unknown names."""
+    """Frozen, and closed against unknown names. Sizes may be written as `512MiB` or `2GB`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_sizes(cls, value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str) and (info.field_name or "").endswith("_bytes"):
+            return read_size(value)
+        return value
 
 
 class Server(Group):
@@ -28,7 +39,7 @@ class Server(Group):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(50051, ge=0, le=65535, description="0 takes a free port, logged.")
-    max_message_bytes: Bytes = Field(
+    max_message_bytes: int = Field(
         16 * 2**20,
         ge=4096,
         le=2**31 - 1,  # gRPC's options are C integers
@@ -170,7 +181,7 @@ class Memory(Group):
     num_pages: int | None = Field(
         None, ge=2, description="Pages of the pool, scratch page included; overrides the size."
     )
-    pool_bytes: Bytes | None = Field(
+    pool_bytes: int | None = Field(
         None,
         ge=2**20,
         description="Size of the pool, which must fit beside the weights. Absent: 2 GiB on a "
@@ -182,7 +193,7 @@ class Memory(Group):
         le=1,
         description="Of the GPU memory that graphs and a trial step leave free, for the pool.",
     )
-    host_bytes: Bytes = Field(0, ge=0, description="Host store for swapped pages; 0: none.")
+    host_bytes: int = Field(0, ge=0, description="Host store for swapped pages; 0: none.")
     watermark_pages: int = Field(
         2, ge=0, description="Pages an admission leaves free while anything runs."
     )

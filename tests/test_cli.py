@@ -289,6 +289,17 @@ def test_a_table_of_requests_fits_80_columns() -> None:
         assert cell in text
 
 
+def test_statistics_of_a_large_pool_fit_80_columns() -> None:
+    names = ("running", "waiting", "swapped", "held_pages", "cached_pages", "free_pages")
+    now = admin_pb2.StreamStatisticsResponse(**dict.fromkeys(names, 12_345_678))
+    now.scheduler = "package.module_of_strategies:LongestPrefixFirst"
+    before, now.output_tokens = admin_pb2.StreamStatisticsResponse(), 123_456_789_012
+    before.uptime.seconds, now.uptime.seconds = 1, 100_000
+    text = " ".join(" ".join(rendered(statistics_table(now, before))).split())
+    assert "12345678 held, 12345678 cached, 12345678 free" in text
+    assert "123456789012" in text
+
+
 def rendered(table: Table) -> list[str]:
     """At 80 columns, of which no cell was cut."""
     console = Console(width=80, color_system=None)

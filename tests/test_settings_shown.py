@@ -37,11 +37,11 @@ def test_the_strongest_source_of_each_value_is_named(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALKWAY_SERVER__PORT", "2")
-    monkeypatch.setenv("WALKWAY_ENGINE", '{"max_rows": 3}')
+    monkeypatch.setenv("walkway_engine__threads", "3")
     said = settings("--config", str(file), "--set", "server.host=::1", "--json")
     source = {one["name"]: one["source"] for one in json.loads(said.stdout)}
     assert source["server.host"] == "command line"
-    assert source["server.port"] == source["engine.max_rows"] == "environment"
+    assert source["server.port"] == source["engine.threads"] == "environment"
     assert source["memory.pool_bytes"] == f"file {file}"
     assert source["memory.page_size"] == "default"
 
@@ -129,6 +129,16 @@ def test_a_size_is_read_as_it_is_written(text: str, size_bytes: int) -> None:
     assert read_size(text) == size_bytes
     chosen = load_settings(assignments=[f"memory.host_bytes={text}"])
     assert chosen.memory.host_bytes == size_bytes
+
+
+SIZES = [name for name in names() if name.endswith("_bytes")]
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_size_may_be_given_in_units(name: str) -> None:
+    group, _, field = name.partition(".")
+    chosen = load_settings(assignments=[f"{name}=8MiB"])
+    assert getattr(getattr(chosen, group), field) == 8 * 2**20
 
 
 @pytest.mark.parametrize("text", ["2GX", "iB", "-2GiB", "2 Gi i", "", "1e9 B"])
