@@ -1,6 +1,6 @@
 """What the GPUs and FlashInfer's compiled kernels mean for the settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from cli.findings import Finding, Grade, fault, note, ok
 from cli.machine import Choice, Fault, Gpu, GpuKernels, Gpus, Machine, Model, Serving, Workspace
@@ -36,7 +36,7 @@ def gpu_findings(machine: Machine, settings: Settings) -> Iterator[Finding]:
             yield _fits(found, machine.serving, settings)
     in_use = choice is not None and choice.attention == "flashinfer"
     if choice is not None and in_use:
-        yield _kernels(machine, choice)
+        yield _kernels(machine, choice, settings)
     if on_gpu and machine.packages[FLASHINFER].version is not None:
         yield _workspace(machine.workspace, in_use)
 
@@ -77,11 +77,14 @@ def _ranks(found: Gpus, settings: Settings) -> Iterator[Finding]:
 
 
 def _fits(found: Gpus, serving: Serving, settings: Settings) -> Finding:
-    """On the GPU with the least free memory of those that ranks may get."""
-    topic, need = "GPU memory", serving.device_bytes
-    free = min(gpu.free_bytes for gpu in found.gpus)
+    """On the GPU with the least free memory of those that the ranks get; of the best where
+    it is not known which those are."""
+    topic, need, ranks = "GPU memory", serving.device_bytes, settings.engine.tensor_parallel
+    best = sorted(found.gpus, key=lambda gpu: -gpu.free_bytes)
+    used = found.gpus if _all_seen(found) else best
+    free = min(gpu.free_bytes for gpu in used[:ranks])
     said = f"weights, pool and working memory take {in_units(need)} or more"
-    if settings.engine.tensor_parallel > 1:
+    if ranks > 1:
         said += " of each"
     if need > free:
         advice = "free it, lower memory.pool_bytes or raise engine.tensor_parallel"
@@ -96,13 +99,19 @@ def _fits(found: Gpus, serving: Serving, settings: Settings) -> Finding:
     return ok(topic, said)
 
 
-def _kernels(machine: Machine, choice: Choice) -> Finding:
+def _all_seen(found: Gpus) -> bool:
+    """Whether torch finds every GPU: the ranks get the first ones then."""
+    return found.seen_by_torch == len(found.gpus)
+
+
+def _kernels(machine: Machine, choice: Choice, settings: Settings) -> Finding:
     topic, found = "GPU kernels", machine.serving.gpu_kernels
     if found is None or isinstance(found, Fault):
         why = found.why if found else "not looked at"
         return note(topic, f"whether they are compiled is not known: {why}")
-    gpus = () if isinstance(machine.gpus, Fault) else machine.gpus.gpus
-    other = _for_other_gpus(found, gpus)
+    other = None
+    if not isinstance(machine.gpus, Fault):
+        other = _for_other_gpus(found, machine.gpus, settings.engine.tensor_parallel)
     if other is not None:
         return other
     if not found.missing and not found.cached:
@@ -124,8 +133,9 @@ def _kernels(machine: Machine, choice: Choice) -> Finding:
     return ok(topic, f"{said}, by this machine")
 
 
-def _for_other_gpus(found: GpuKernels, gpus: Sequence[Gpu]) -> Finding | None:
+def _for_other_gpus(found: GpuKernels, there: Gpus, ranks: int) -> Finding | None:
     """FlashInfer takes a module that is there, whatever GPU it was compiled for."""
+    gpus = there.gpus[:ranks] if _all_seen(there) else there.gpus
     targets = dict(found.targets)
     if found.missing:
         targets["what FLASHINFER_CUDA_ARCH_LIST compiles"] = found.compiles_for
@@ -135,11 +145,11 @@ def _for_other_gpus(found: GpuKernels, gpus: Sequence[Gpu]) -> Finding | None:
             continue
         gpu, (major, minor) = unfit[0].name, unfit[0].capability
         said = f"compiled for {spelled(of_module)}, and {gpu} has {major}.{minor}: {name}"
-        advice = f"compile them with FLASHINFER_CUDA_ARCH_LIST={major}.{minor}"
-        if name in found.installed:
-            advice = f"build the image with {advice.rpartition(' ')[2]}"
-        # With several GPUs it hangs on which the ranks get.
-        return (fault if len(unfit) == len(gpus) else note)("GPU kernels", said, advice)
+        variable = f"FLASHINFER_CUDA_ARCH_LIST={major}.{minor}"
+        here = name not in found.installed
+        advice = f"compile them with {variable}" if here else f"build the image with {variable}"
+        certain = _all_seen(there) or len(unfit) == len(gpus)
+        return (fault if certain else note)("GPU kernels", said, advice)
     return None
 
 

@@ -202,12 +202,27 @@ def test_kernels_that_will_be_compiled_for_another_gpu_are_a_fault() -> None:
     assert not faults(replace(gpu_machine(B200, unset), tools=ALL_TOOLS))
 
 
-def test_of_several_gpus_those_that_the_kernels_are_not_for_are_noted() -> None:
-    kernels = replace(COMPILED, targets={"prefill": HOPPER})
-    machine = gpu_machine(kernels=kernels)
-    machine = replace(machine, gpus=Gpus((H200, B200), "580.95", "13.0", "13.0", 2))
-    assert not faults(machine)
-    assert about("GPU kernels", machine).grade is Grade.NOTE
+def several(gpus: tuple[Gpu, ...], seen: int) -> Machine:
+    machine = gpu_machine(kernels=replace(COMPILED, targets={"prefill": HOPPER}))
+    return replace(machine, gpus=Gpus(gpus, "580.95", "13.0", "13.0", seen))
+
+
+def test_of_several_gpus_those_that_the_ranks_get_are_judged() -> None:
+    assert about("GPU kernels", several((H200, B200), seen=2)).grade is Grade.OK
+    assert about("GPU kernels", several((B200, H200), seen=2)).grade is Grade.FAULT
+    hidden = about("GPU kernels", several((B200, H200), seen=1))
+    assert hidden.grade is Grade.NOTE, "which one torch finds is not known"
+    two = Settings(engine=Engine(tensor_parallel=2))
+    assert about("GPU kernels", several((H200, B200), seen=2), two).grade is Grade.FAULT
+
+
+def test_a_full_gpu_that_no_rank_gets_is_no_fault() -> None:
+    full = replace(H200, free_bytes=1 << 20)
+    assert about("GPU memory", several((H200, full), seen=2)).grade is Grade.OK
+    assert about("GPU memory", several((full, H200), seen=2)).grade is Grade.FAULT
+    assert about("GPU memory", several((full, H200), seen=1)).grade is Grade.OK
+    two = Settings(engine=Engine(tensor_parallel=2))
+    assert about("GPU memory", several((H200, full), seen=2), two).grade is Grade.FAULT
 
 
 def test_a_model_that_does_not_fit_the_gpu_is_a_fault_with_both_sizes() -> None:
