@@ -145,6 +145,7 @@ class _Loading:
         if torch.device(self.device).index is not None:
             torch.cuda.set_device(self.device)  # what names no device means the current one
         self._refuse_too_large()
+        self.seat.agree()  # none reads before all have looked at the memory they share
         decoder = self._decoder(source)
         self.seat.meet()
         attention, why = self._attention()
