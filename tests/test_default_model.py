@@ -17,6 +17,7 @@ import torch
 
 from models.batch import Sampling, TokenLogprob
 from models.fetch import default_model
+from models.gguf_weights import GgufWeights
 from models.layers import Decoder, LayerReader
 from models.load import Loaded, LoadOptions, load
 from models.runner import TorchRunner
@@ -108,6 +109,8 @@ _held: dict[torch.dtype, Decoder] = {}
 
 def weights(reader: LayerReader) -> Decoder:
     """One copy for all pools: it takes seconds and 700 MB."""
+    if not isinstance(reader.source, GgufWeights):  # one that only notes the tensors' names
+        return _read(reader)
     if reader.dtype not in _held:
         _held[reader.dtype] = _read(reader)
     return _held[reader.dtype]
