@@ -1,11 +1,20 @@
 """One request that was taken, from its submission to its end: what the engine says becomes
 text, and the end becomes a finish, usage and timings."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from models.batch import TokenLogprob
-from service.errors import Cancelled, Expired, Internal, Overloaded, ServiceError, Unavailable
+from service.errors import (
+    Cancelled,
+    Expired,
+    Internal,
+    NotRead,
+    Overloaded,
+    ServiceError,
+    TooLarge,
+    Unavailable,
+)
 from service.messages import Finish, Pause, Receipt, RequestEvent, Submit
 from service.requests import CLOCKS_DIFFER_S, Answering
 from service.streams import Stream, Streams
@@ -13,6 +22,14 @@ from service.text import TextStream
 
 COMPLETE = (Finish.STOP, Finish.LENGTH, Finish.MAX_TIME)
 MAX_DETAIL = 500
+SLICE_TOKENS = 64
+"""What a call takes at a time: some milliseconds of work with 20 alternatives a token."""
+ENDINGS: dict[type[ServiceError], str] = {
+    Unavailable: "unavailable",
+    NotRead: "unread",
+    TooLarge: "too_large",
+    Internal: Finish.FAILED.value,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +45,8 @@ class Part:
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)
-    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    logprobs: bytes | bytearray = b""  # packed
+    prompt_logprobs: bytes | bytearray = b""
     scheduling: list[Pause | Resumption] = field(default_factory=list)
 
     def add(self, newer: "Part") -> None:
@@ -87,9 +104,10 @@ class Call:
         self._paused = False
         self.error: ServiceError | None = None
         self.closed = False
+        self._has_rest = False
         self._detail = ""
-        self._stream = stream
-        self._streams = streams
+        self.stream = stream
+        self.streams = streams
         self._text = text
         self._clock = clock
 
@@ -117,10 +135,8 @@ class Call:
     @property
     def ending(self) -> str:
         """How it ended, in a word, for log and metrics."""
-        if isinstance(self.error, Unavailable):
-            return "unavailable"
-        if isinstance(self.error, Internal):
-            return Finish.FAILED.value
+        if (ending := ENDINGS.get(type(self.error or ServiceError()))) is not None:
+            return ending
         if isinstance(self.error, Expired) and self.finish is not Finish.REFUSED:
             return Finish.EXPIRED.value
         if self.finish is None and self.error is None:
@@ -137,13 +153,8 @@ class Call:
     async def next(self) -> Part | None:
         """What is new, or None once it is over: the answer is complete, or `error` says why
         it is not."""
-        while self.finish is None:
-            try:
-                news = await self._stream.take()
-            except ServiceError as error:
-                self.error = error
-                break
-            if part := self._take(news):
+        while self.finish is None and self.error is None:
+            if part := await self._piece():
                 return part
         if self.stop_string is not None:
             await self._settle()
@@ -152,11 +163,30 @@ class Call:
             self.error = self._failure(self.finish)
         return None
 
+    async def at_hand(self) -> Part | None:
+        """As `next`, of what is here already: None where `next` would wait."""
+        while self.finish is None and self.error is None and self.stream.has_news:
+            if part := await self._piece():
+                return part
+        return None
+
     def close(self) -> None:
         """The one clean-up for finish, error, cancellation and crash."""
         self.closed = True
         self._end()
-        self._streams.cancel(self._stream, Finish.CANCELLED)
+        self.streams.cancel(self.stream, Finish.CANCELLED)
+
+    async def _piece(self) -> Part:
+        """What the next news bring, which may be nothing yet."""
+        if self._has_rest:  # a large answer must not hold up the others
+            await asyncio.sleep(0)
+        try:
+            news = await self.stream.take(SLICE_TOKENS)
+        except ServiceError as error:
+            self.error = error
+            return Part()
+        self._has_rest = self.stream.has_news
+        return self._take(news)
 
     def _take(self, news: RequestEvent) -> Part:
         self.receipt = news.receipt or self.receipt
@@ -166,16 +196,16 @@ class Call:
             self.times.first_token_s = self.times.first_token_s or self.times.last_token_s
         stopped = news.finish is Finish.STOP
         delta = self._text.feed(news.tokens, news.logprobs, stopped)
-        part = Part(delta.text, list(delta.tokens), list(delta.logprobs), news.prompt_logprobs)
+        part = Part(delta.text, list(delta.tokens), delta.logprobs, news.prompt_logprobs)
         if self.answering.scheduling_events:
             part.scheduling = self._in_turn(news)
         if self.stop_string is not None:
             self.finish = Finish.STOP
-            self._streams.end_early(self._stream, Finish.STOP)
+            self.streams.end_early(self.stream, Finish.STOP)
         elif news.finish is not None:
             self.finish, self._detail = news.finish, news.detail
             tail = self._text.finish()
-            part.add(Part(tail.text, list(tail.tokens), list(tail.logprobs)))
+            part.add(Part(tail.text, list(tail.tokens), tail.logprobs))
         self.output_tokens += len(part.tokens)
         if part.tokens:
             self.last_token = part.tokens[-1]
@@ -194,9 +224,9 @@ class Call:
         """After a stop string: wait for the engine's receipt, which comes within a step. An
         engine that dies meanwhile does not spoil the answer."""
         try:
-            while self.receipt is None and not self._stream.told_all:
-                news = await self._stream.take()
-                self._text.feed(news.tokens, news.logprobs)  # only counts them
+            while self.receipt is None and not self.stream.told_all:
+                news = await self.stream.take(SLICE_TOKENS)
+                self._text.feed(news.tokens)  # only counts them
                 self.receipt = news.receipt
         except ServiceError:
             return

@@ -58,6 +58,14 @@ class Unavailable(Retryable):
     """The engine is down or the server drains."""
 
 
+class NotRead(ServiceError):
+    """The caller did not read its answer, and too much is unread."""
+
+
+class TooLarge(ServiceError):
+    """The answer exceeds the largest message."""
+
+
 class Expired(ServiceError):
     """The call's deadline or the server's time limit passed."""
 
@@ -77,6 +85,8 @@ CODES: dict[type[ServiceError], grpc.StatusCode] = {
     DuplicateRequest: grpc.StatusCode.ALREADY_EXISTS,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
+    NotRead: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Expired: grpc.StatusCode.DEADLINE_EXCEEDED,
     Cancelled: grpc.StatusCode.CANCELLED,
     Internal: grpc.StatusCode.INTERNAL,

@@ -40,6 +40,7 @@ from service.statistics import Statistics
 from service.streams import DRAIN_RETRY_S, Streams
 from service.supervisor import EngineLost, StartupError, Supervisor
 from service.tokenising import Tokenising
+from service.whole import MessageLimits
 
 ENDING_S = 2.0
 LAST_WORDS_S = 1.0
@@ -64,7 +65,7 @@ class FrontEnd:
         self.leaving = Leaving()
         self.metrics = Metrics(settings.model.source)
         self.statistics = Statistics(time.monotonic)
-        self.streams = Streams(self._send)
+        self.streams = Streams(self._send, server.max_unread_bytes)
         self.desk = Desk(self._send, self._exchanged)
         self.admission = Admission(server.max_waiting_requests, server.max_waiting_tokens)
         self.metrics.watch_queue(
@@ -202,10 +203,11 @@ class FrontEnd:
         self.statistics.scheduler = name
 
     def _listen(self) -> None:
+        server = self._settings.server
         inference = InferenceServicer(
             self.reception,
             Records(self.metrics.requests),
-            self._settings.server.max_message_bytes,
+            MessageLimits(server.max_message_bytes, server.max_stream_message_bytes),
             version("walkway"),
         )
         try:

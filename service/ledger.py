@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from models.batch import RowResult, StepBatch, StepResult
 from schedulers.interface import Eviction, Mode
 from service.messages import Finish, Pause, Receipt, RequestEvent, StepStats
+from service.packing import pack
 from service.request import Request
 from service.tenants import ServedTokens
 
@@ -72,9 +73,10 @@ class Ledger:
         if sampled or found.prompt_logprobs:
             event = self._event(request.id)
             event.tokens += found.tokens
-            event.logprobs += found.logprobs
+            if found.logprobs:
+                event.logprobs += pack(found.logprobs)
             if found.prompt_logprobs:
-                event.prompt_logprobs += found.prompt_logprobs[max(0, told) :]
+                event.prompt_logprobs += pack(found.prompt_logprobs[max(0, told) :])
 
     def stepped(self, result: StepResult, batch: StepBatch) -> None:
         """A step returned."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from models.batch import Sampling, TokenLogprob
+from models.batch import Sampling
 
 
 class Finish(Enum):
@@ -124,16 +124,16 @@ MAX_PAUSES = 32
 class RequestEvent(msgspec.Struct, array_like=True):
     """News of one request; several steps' news merge into one. `paused` and `resumed_s`
     (seconds from arrival) take turns, beginning with whatever the request was not.
-    `prompt_logprobs` and `logprobs` only when wanted. `finish` and `receipt` come together,
-    last."""
+    `prompt_logprobs` and `logprobs` only when wanted, as `service.packing` has them.
+    `finish` and `receipt` come together, last."""
 
     id: int
     admitted: bool = False
     paused: list[Pause] = []
     resumed_s: list[float] = []
     tokens: list[int] = []
-    logprobs: list[TokenLogprob] = []
-    prompt_logprobs: list[TokenLogprob] = []
+    logprobs: bytearray = bytearray()
+    prompt_logprobs: bytearray = bytearray()
     finish: Finish | None = None
     detail: str = ""
     receipt: Receipt | None = None

@@ -1,12 +1,10 @@
 """Answers as messages of the wire."""
 
-from collections.abc import Iterable
-
-from models.batch import TokenLogprob
 from protos.walkway.v1 import inference_pb2 as pb
 from service.call import Call, Part
 from service.errors import ServiceError, Unavailable
 from service.messages import Finish, Ready
+from service.packing import unpack
 from service.receipts import duration, scheduling_events, scheduling_receipt
 from service.requests import Answering, pool_pages
 
@@ -22,46 +20,14 @@ REASONS = {
 }
 
 
-class Messages:
-    """The messages of a stream, one after the other: deltas as they come, then the summary.
-    None comes after the last; an answer that failed before its first message has none."""
-
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._begun = False
-        self._over = False
-
-    async def next(self) -> pb.GenerateStreamResponse | None:
-        if self._over:
-            return None
-        if (part := await self._call.next()) is not None:
-            self._begun = True
-            return _delta(part, self._call.answering)
-        self._over = True
-        if self._call.error is not None and not self._begun:
-            return None
-        return pb.GenerateStreamResponse(summary=summary(self._call))
-
-
-def _delta(part: Part, answering: Answering) -> pb.GenerateStreamResponse:
+def stream_message(part: Part, answering: Answering) -> pb.GenerateStreamResponse:
+    """One delta."""
     return pb.GenerateStreamResponse(
         text=part.text if answering.text else "",
         token_ids=part.tokens if answering.token_ids else (),
         logprobs=logprobs(part.logprobs),
         prompt_logprobs=logprobs(part.prompt_logprobs),
         scheduling_events=scheduling_events(part.scheduling),
-    )
-
-
-def whole_answer(whole: Part, call: Call) -> pb.GenerateResponse:
-    """The unary answer."""
-    answering = call.answering
-    return pb.GenerateResponse(
-        text=whole.text if answering.text else "",
-        token_ids=whole.tokens if answering.token_ids else (),
-        logprobs=logprobs(whole.logprobs),
-        prompt_logprobs=logprobs(whole.prompt_logprobs),
-        summary=summary(call),
     )
 
 
@@ -93,7 +59,7 @@ def summary(call: Call) -> pb.Summary:
     return message
 
 
-def logprobs(entries: Iterable[TokenLogprob]) -> list[pb.TokenLogprob]:
+def logprobs(packed: bytes | bytearray) -> list[pb.TokenLogprob]:
     """Log-probabilities as they are on the wire."""
     return [
         pb.TokenLogprob(
@@ -101,7 +67,7 @@ def logprobs(entries: Iterable[TokenLogprob]) -> list[pb.TokenLogprob]:
             logprob=entry.logprob,
             alternatives=[pb.Alternative(token_id=t, logprob=p) for t, p in entry.top],
         )
-        for entry in entries
+        for entry in unpack(packed)
     ]
 
 

@@ -9,15 +9,17 @@ import grpc.aio
 
 from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
-from service.call import Call, Part
+from service.call import Call
+from service.deltas import Messages
 from service.errors import InvalidArgument, ServiceError, Violation
 from service.field_rules import TENANT_HEADER, check_chat, check_ids
 from service.fields import Fields
 from service.reception import Reception, chat_tokens
 from service.records import Records
-from service.replies import Messages, model_info, whole_answer
+from service.replies import model_info
 from service.requests import skips_special_tokens, tenant_of
 from service.statuses import as_ours, statuses
+from service.whole import MessageLimits, WholeAnswer, check_fits
 from service.writing import Delivery, Streaming
 
 Unary = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateResponse]
@@ -27,24 +29,24 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     """Nothing is sent, initial metadata included, before a request was taken."""
 
     def __init__(
-        self, reception: Reception, records: Records, max_message_bytes: int, version: str
+        self, reception: Reception, records: Records, limits: MessageLimits, version: str
     ) -> None:
         self._reception = reception
         self._records = records
-        self._max_message_bytes = max_message_bytes
+        self._limits = limits
         self._version = version
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, context: Unary
     ) -> pb.GenerateResponse:
         """The whole answer or an error."""
-        async with statuses(context), self._call(request, context) as call:
-            whole = Part()
+        async with statuses(context), self._call(request, context, whole=True) as call:
+            whole = WholeAnswer(call, self._limits.largest)
             while (part := await call.next()) is not None:
                 whole.add(part)
             if call.error is not None:
                 raise call.error
-            return whole_answer(whole, call)
+            return whole.message()
         raise AssertionError("a status was set above")
 
     async def GenerateStream(  # noqa: N802
@@ -53,15 +55,13 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         """Deltas as they come, then the summary. After an error that follows messages the
         summary comes too, and then the status."""
         async with statuses(context), self._call(request, context) as call:
-            expire_by_s = call.submit.limits.expire_by_s
-            delivery = Delivery(context, expire_by_s, partial(self._end, call))
-            messages = Messages(call)
-            while (message := await messages.next()) is not None:
-                await delivery.begin()
-                with delivery:
+            messages = Messages(call, min(self._limits.of_stream, self._limits.largest))
+            with Delivery(context, call, partial(self._end, call)) as delivery:
+                while (message := await messages.next()) is not None:
+                    await delivery.begin(message)
                     yield message
-                if delivery.stuck:
-                    return
+                    if not delivery.sent():
+                        return
             if call.error is not None:
                 raise call.error
 
@@ -118,18 +118,20 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
         async with statuses(context):
             ready, tokenising = self._reception.model()
             has_chat = tokenising.tokenizer.has_chat_template
-            return model_info(ready, has_chat, self._max_message_bytes, self._version)
+            return model_info(ready, has_chat, self._limits.largest, self._version)
         raise AssertionError("a status was set above")
 
     @asynccontextmanager
     async def _call(
-        self, request: pb.GenerateRequest, context: Unary | Streaming
+        self, request: pb.GenerateRequest, context: Unary | Streaming, whole: bool = False
     ) -> AsyncIterator[Call]:
         """A request from being taken to its one clean-up, written down either way."""
         header = _header(context, TENANT_HEADER)
         name, tenant = request.request_id, tenant_of(request, header)
         arrival = self._reception.arrive(context.time_remaining())
         try:
+            if whole:
+                check_fits(request, self._limits.largest)
             call = await self._reception.take(request, arrival, header)
         except Exception as error:
             self._records.refused(name, tenant, as_ours(error))

@@ -43,7 +43,23 @@ class Server(Group):
         16 * 2**20,
         ge=4096,
         le=2**31 - 1,  # gRPC's options are C integers
-        description="Largest message taken or sent, bytes.",
+        description="Largest message taken or sent, bytes. A whole answer has to fit; one "
+        "with many log-probabilities that does not ends RESOURCE_EXHAUSTED.",
+    )
+    max_stream_message_bytes: int = Field(
+        2**20,
+        ge=4096,
+        description="A stream's messages are cut at this, bytes, or at `max_message_bytes` "
+        "where that is less. Clients refuse messages above their own limit, which is 4 MiB "
+        "unless they set another. Smaller costs a slow reader more messages.",
+    )
+    max_unread_bytes: int = Field(
+        64 * 2**20,
+        ge=2**20,
+        description="What all streams together keep for callers that do not read, bytes: about "
+        "50 answers of 8,000 tokens with 20 log-probabilities, or 2,000 without. Beyond it "
+        "streams that have not read for a second end RESOURCE_EXHAUSTED, the largest first. "
+        "Larger lets more callers pause, and takes the memory.",
     )
     max_waiting_requests: int = Field(
         1024, ge=1, description="More are refused; larger means longer queues."

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.batch import TokenLogprob
+from service.packing import count, take
 from service.stops import StopMatcher
 
 HELD_TOKENS = 16
@@ -118,11 +118,11 @@ class Detokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What is released together. `logprobs` has one entry a token, or none at all."""
+    """What is released together. `logprobs`, packed, has one entry a token, or none at all."""
 
     text: str
     tokens: tuple[int, ...]
-    logprobs: tuple[TokenLogprob, ...]
+    logprobs: bytes | bytearray
 
 
 class TextStream:
@@ -157,7 +157,7 @@ class TextStream:
         self._include_stop = include_stop
         self._passes_ids = not wants_text and not stops
         self._tokens: deque[int] = deque()
-        self._logprobs: deque[TokenLogprob] = deque()
+        self._logprobs = bytearray()
         self._ends: deque[int] = deque()  # where the first tokens' text ends
         self._characters = 0
         self._passed_on = 0
@@ -170,22 +170,23 @@ class TextStream:
     def feed(
         self,
         tokens: Sequence[int],
-        logprobs: Sequence[TokenLogprob] = (),
+        logprobs: bytes | bytearray = b"",
         stopped: bool = False,
     ) -> Delta:
-        """Take the next tokens. `logprobs` has one entry a token, or none for the whole
-        request. `stopped`: the engine ended the request because of the last token."""
-        if logprobs and len(logprobs) != len(tokens):
-            raise ValueError(f"{len(logprobs)} log-probabilities for {len(tokens)} tokens")
+        """Take the next tokens. `logprobs`, packed, has one entry a token, or none for the
+        whole request. `stopped`: the engine ended the request because of the last token."""
+        if logprobs and count(logprobs) != len(tokens):
+            raise ValueError(f"{count(logprobs)} log-probabilities for {len(tokens)} tokens")
         if self._passes_ids:
-            return Delta("", tuple(tokens), tuple(logprobs))
+            return Delta("", tuple(tokens), logprobs)
         text = ""
+        if self.matched is None:
+            self._logprobs += logprobs
         for place, token in enumerate(tokens):
             if self.matched is not None:
                 self.dropped += len(tokens) - place
                 break
             self._tokens.append(token)
-            self._logprobs.extend(logprobs[place : place + 1])
             if self._include_stop or not stopped or place < len(tokens) - 1:
                 text += self._pass_on(self._detokenizer.push(token))
         return self._release(text)
@@ -208,18 +209,16 @@ class TextStream:
     def _release(self, text: str) -> Delta:
         if self.matched is not None:
             return self._cut(text, len(self._tokens))
-        count = 0
+        released = 0
         for end in self._ends:
             if end > self._passed_on:
                 break
-            count += 1
-        return self._cut(text, count)
+            released += 1
+        return self._cut(text, released)
 
-    def _cut(self, text: str, count: int) -> Delta:
-        tokens = tuple(self._tokens.popleft() for _ in range(count))
-        logprobs = tuple(
-            self._logprobs.popleft() for _ in range(min(count, len(self._logprobs)))
-        )
-        for _ in range(min(count, len(self._ends))):
+    def _cut(self, text: str, released: int) -> Delta:
+        tokens = tuple(self._tokens.popleft() for _ in range(released))
+        logprobs = take(self._logprobs, released) if self._logprobs else b""
+        for _ in range(min(released, len(self._ends))):
             self._ends.popleft()
         return Delta(text, tokens, logprobs)

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import Self
 
 import grpc.aio
 
 from protos.walkway.v1 import inference_pb2 as pb
+from service.call import Call
 from service.errors import Expired, ServiceError
 from service.statuses import abort
 
@@ -17,43 +19,32 @@ Streaming = grpc.aio.ServicerContext[pb.GenerateRequest, pb.GenerateStreamRespon
 
 
 class Delivery:
-    """Watches a message while gRPC has it: `with delivery:` around the handler's `yield`.
+    """Watches the messages of a stream while gRPC has them: `with` it around all of them, and
+    between `begin` and `sent` the handler yields one.
 
     gRPC holds a message back once its buffers are full of what the caller did not read, for
     as long as the connection lives, and the handler does not run meanwhile. So a timer ends
-    the call when that takes past the call's time (`expire_by_s`, of the monotonic clock, as is
-    the event loop's) and longer than `LAST_WORDS_S`: `end` is called with the error, and the
-    status comes when the caller reads on. From then on `stuck` is true, and the handler has
-    to return when it runs again.
+    the call when that takes past the call's time and longer than `LAST_WORDS_S`, and the
+    stream does when too much is unread: `end` is called with the error, and the status comes
+    when the caller reads on. The handler has to return then.
     """
 
     def __init__(
-        self,
-        context: Streaming,
-        expire_by_s: float | None,
-        end: Callable[[ServiceError], None],
+        self, context: Streaming, call: Call, end: Callable[[ServiceError], None]
     ) -> None:
-        self.stuck = False
         self._context = context
-        self._expire_by_s = expire_by_s
+        self._stream = call.stream
+        self._expire_by_s = call.submit.limits.expire_by_s
         self._end = end
         self._begun = False
+        self._stuck = False
         self._timer: asyncio.TimerHandle | None = None
         self._last_words: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Before the first message. Metadata that travel with a first message that is stuck
-        count as not sent: gRPC then fails to send the status that should follow."""
-        if not self._begun:
-            self._begun = True
-            with suppress(grpc.aio.UsageError):  # an interceptor has sent its own
-                await self._context.send_initial_metadata(())
-
-    def __enter__(self) -> None:
-        if self._expire_by_s is not None:
-            loop = asyncio.get_running_loop()
-            until_s = max(self._expire_by_s, loop.time() + LAST_WORDS_S)
-            self._timer = loop.call_at(until_s, self._give_up)
+    def __enter__(self) -> Self:
+        if self._expire_by_s is not None:  # of the monotonic clock, as is the event loop's
+            self._look_at(self._expire_by_s)
+        return self
 
     def __exit__(
         self,
@@ -61,15 +52,41 @@ class Delivery:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._stream.sent()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
 
-    def _give_up(self) -> None:
-        self.stuck = True
-        error = Expired("the caller did not read what it was sent")
-        self._end(error)
-        self._last_words = asyncio.create_task(self._say(error))
+    async def begin(self, message: pb.GenerateStreamResponse) -> None:
+        """Before each message. Metadata that travel with a first message that is stuck count
+        as not sent: gRPC then fails to send the status that should follow."""
+        if not self._begun:
+            self._begun = True
+            with suppress(grpc.aio.UsageError):  # an interceptor has sent its own
+                await self._context.send_initial_metadata(())
+        self._stream.sending(message.ByteSize(), self._give_up)
+
+    def sent(self) -> bool:
+        """After each message: whether the handler may go on."""
+        self._stream.sent()
+        return not self._stuck
+
+    def _look_at(self, moment_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(moment_s, self._look)
+
+    def _look(self) -> None:
+        """The call's time is over, and its handler may not know."""
+        now_s = asyncio.get_running_loop().time()
+        since_s = self._stream.sending_since_s
+        if since_s is not None and now_s >= since_s + LAST_WORDS_S:
+            self._give_up(Expired("the caller did not read what it was sent"))
+        else:
+            self._look_at((now_s if since_s is None else since_s) + LAST_WORDS_S)
+
+    def _give_up(self, error: ServiceError) -> None:
+        if not self._stuck:
+            self._stuck = True
+            self._end(error)
+            self._last_words = asyncio.create_task(self._say(error))
 
     async def _say(self, error: ServiceError) -> None:
         with suppress(grpc.aio.AbortError, asyncio.CancelledError):

@@ -6,6 +6,7 @@ from models.ahead import Drawn
 from models.batch import IN_FLIGHT, Row, RowResult, Sampling, StepResult
 from schedulers.interface import Cause, Eviction, Mode, Plan
 from service.messages import Finish, RequestEvent, Submit
+from service.packing import unpack
 from service.request import State
 from tests.cores import EOS, Scripted, make_core, make_submit, make_toy, run, solo
 from tests.late import Airfield
@@ -173,7 +174,7 @@ def test_prompt_log_probabilities_come_once_and_whole() -> None:
                 field.core.finish(flight.step, flight.landing(), 0.0)
             events += field.core.take_events()[0]
         for id in (2, 3):
-            sent = [lp.token for e in events if e.id == id for lp in e.prompt_logprobs]
+            sent = [lp.token for e in events if e.id == id for lp in unpack(e.prompt_logprobs)]
             assert sent == list(range(1, 7))
 
 

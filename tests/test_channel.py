@@ -30,6 +30,7 @@ from service.messages import (
     Stop,
 )
 from service.outbox import COUNTERS, TALLIES, Outbox
+from service.packing import pack
 from tests.cores import make_submit
 from tests.engine_builds import READY
 
@@ -103,7 +104,8 @@ async def test_a_submit_arrives_as_it_was_sent(pair: Pair) -> None:
 
 async def test_an_event_arrives_as_it_was_sent(pair: Pair) -> None:
     logprob = TokenLogprob(5, -0.25, ((5, -0.25), (6, -2.0)))
-    event = token(1, 5, admitted=True, logprobs=[logprob], finish=Finish.STOP, receipt=RECEIPT)
+    scored = bytearray(pack([logprob]))
+    event = token(1, 5, admitted=True, logprobs=scored, finish=Finish.STOP, receipt=RECEIPT)
     copy = msgspec.structs.replace(event)
     pair.engine.send([event], step())
     await pair.until(lambda: bool(pair.heard))

@@ -12,6 +12,7 @@ from service.arithmetic import Pages
 from service.core import Core
 from service.deadlines import Deadlines
 from service.messages import Finish, Limits
+from service.packing import unpack
 from service.request import Request, State
 from service.residency import Residency
 from tests.cores import (
@@ -132,7 +133,7 @@ def test_prompt_log_probabilities_come_once_and_whole_despite_cache_and_preempti
             step_once(core, toy)
             events += core.take_events()[0]
         for id in (2, 3):
-            sent = [lp.token for e in events if e.id == id for lp in e.prompt_logprobs]
+            sent = [lp.token for e in events if e.id == id for lp in unpack(e.prompt_logprobs)]
             assert sent == list(range(1, 7))
 
 

@@ -8,6 +8,7 @@ from models.tokenizer import load_tokenizer
 from protos.walkway.v1 import inference_pb2 as pb
 from service.build import build
 from service.messages import Limits, Submit
+from service.packing import unpack
 from tests.cores import make_core, step_once
 from tests.test_default_model import runner
 from tests.wire import Wire, serving
@@ -65,7 +66,7 @@ def first_choices(prompt: list[int], answer: list[int]) -> list[int]:
     core.submit(Submit(0, prompt + answer[:-1], sampling, Limits(1), arrival_s=0.0))
     step_once(core, loaded.runner)
     [event], _ = core.take_events()
-    after_prompt = event.prompt_logprobs[len(prompt) - 1 :]
+    after_prompt = list(unpack(event.prompt_logprobs))[len(prompt) - 1 :]
     return [scored.top[0][0] for scored in after_prompt] + event.tokens
 
 

@@ -24,6 +24,7 @@ from models.runner import TorchRunner
 from models.tokenizer import load_tokenizer
 from service.core import Core
 from service.messages import Limits, Receipt, Submit
+from service.packing import unpack
 from tests.cores import make_core, run, step_once
 
 pytestmark = pytest.mark.alone
@@ -244,7 +245,7 @@ def said(
     while core.has_work:
         step_once(core, model)
         for event in core.take_events()[0]:
-            found[event.id] += [*event.prompt_logprobs, *event.logprobs]
+            found[event.id] += unpack(event.prompt_logprobs + event.logprobs)
             if event.receipt is not None:
                 receipts[event.id] = event.receipt
     return [found[i] for i in which], [receipts[i] for i in which]

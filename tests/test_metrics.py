@@ -21,6 +21,7 @@ from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1.inference_pb2_grpc import InferenceServiceStub
 from schedulers.interface import Cause, Mode
 from service.build import TOY_SLOT_BYTES
+from service.call import ENDINGS
 from service.errors import CODES
 from service.messages import Finish, RequestEvent, StepStats
 from service.metrics import Metrics
@@ -208,7 +209,7 @@ def test_every_value_of_every_label_is_there_before_anything_happens() -> None:
     for name, labels in page:
         for label, value in labels:
             values.setdefault((name, label), set()).add(value)
-    finishes = {finish.value for finish in Finish} | {"unavailable"}
+    finishes = {finish.value for finish in Finish} | {*ENDINGS.values()}
     codes = {code.name for code in grpc.StatusCode}
     methods = {*every_method(descriptor_set()), "unknown"}
     expected = {

@@ -134,7 +134,7 @@ async def test_the_log_tells_what_most_requests_do_not_meet() -> None:
 
 def taken_call(wants: bool) -> tuple[Call, Streams]:
     """A call whose stream is fed by hand."""
-    streams = Streams(lambda command: None)
+    streams = Streams(lambda command: None, 2**20)
     submit = make_submit(1)
     answering = Answering(True, False, False, (), False, True, wants)
     stream = streams.submit(submit, "one", lambda: None)
@@ -144,7 +144,7 @@ def taken_call(wants: bool) -> tuple[Call, Streams]:
 
 async def test_merged_news_keep_the_order_of_events() -> None:
     call, streams = taken_call(wants=True)
-    stream = call._stream
+    stream = call.stream
     stream.push(RequestEvent(1, paused=[pause(1.0)]))
     stream.push(RequestEvent(1, resumed_s=[2.0], tokens=[65]))
     stream.push(RequestEvent(1, paused=[pause(3.0)], tokens=[66]))
@@ -168,8 +168,8 @@ async def test_merged_news_keep_the_order_of_events() -> None:
 
 async def test_events_nobody_wants_make_no_message() -> None:
     call, _ = taken_call(wants=False)
-    call._stream.push(RequestEvent(1, paused=[pause(1.0)], resumed_s=[2.0]))
-    call._stream.push(RequestEvent(1, finish=Finish.LENGTH, receipt=Receipt(0.5, 0, 1, 1, 2)))
+    call.stream.push(RequestEvent(1, paused=[pause(1.0)], resumed_s=[2.0]))
+    call.stream.push(RequestEvent(1, finish=Finish.LENGTH, receipt=Receipt(0.5, 0, 1, 1, 2)))
     assert await call.next() is None
     assert summary(call).scheduling.preemptions == 1
 

@@ -20,6 +20,7 @@ from schedulers.interface import (
 )
 from service.core import Core
 from service.messages import Limits, Receipt, Submit
+from service.packing import unpack
 from tests.cores import make_core, step_once
 from tests.erratic import Erratic, ErraticOptions
 from tests.strategies import EVERY, strategy
@@ -83,7 +84,7 @@ def said(
             core.planner.exchange(turn, strategy(turn))
         step_once(core, model, now_s=0.01 * number)
         for event in core.take_events()[0]:
-            found[event.id] += [*event.prompt_logprobs, *event.logprobs]
+            found[event.id] += unpack(event.prompt_logprobs + event.logprobs)
             receipts += [event.receipt] if event.receipt else []
     assert not core.has_work
     assert core.residency.pages.free_pages == core.residency.pages.capacity

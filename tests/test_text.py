@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from models.batch import TokenLogprob
 from models.tokenizer import load_tokenizer
+from service.packing import pack, unpack
 from service.stops import StopMatcher
 from service.text import HELD_TOKENS, Delta, Detokenizer, TextStream
 
@@ -94,7 +95,7 @@ def join(deltas: Sequence[Delta]) -> Delta:
     return Delta(
         "".join(d.text for d in deltas),
         tuple(t for d in deltas for t in d.tokens),
-        tuple(p for d in deltas for p in d.logprobs),
+        tuple(p for d in deltas for p in unpack(d.logprobs)),
     )
 
 
@@ -104,8 +105,8 @@ def stream(decoder, tokens: Sequence[int], stops=(), groups=None, **options):
     deltas, left = [], list(tokens)
     for size in groups or [1] * len(left):
         part, left = left[:size], left[size:]
-        deltas.append(text.feed(part, [TokenLogprob(t, -1.0) for t in part]))
-    deltas += [text.feed(left, [TokenLogprob(t, -1.0) for t in left]), text.finish()]
+        deltas.append(text.feed(part, pack([TokenLogprob(t, -1.0) for t in part])))
+    deltas += [text.feed(left, pack([TokenLogprob(t, -1.0) for t in left])), text.finish()]
     return text, deltas
 
 
@@ -335,7 +336,7 @@ def test_a_stop_that_only_the_last_held_text_completes_is_found():
 
 def test_log_probabilities_that_do_not_fit_the_tokens_are_an_error():
     with pytest.raises(ValueError, match="1 log-probabilities for 2 tokens"):
-        TextStream(Bytes(b"a")).feed([0, 0], [TokenLogprob(0, -1.0)])
+        TextStream(Bytes(b"a")).feed([0, 0], pack([TokenLogprob(0, -1.0)]))
 
 
 @pytest.mark.parametrize("bad", range(2 * HELD_TOKENS))

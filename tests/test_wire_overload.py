@@ -238,10 +238,11 @@ async def test_tokenising_a_long_prompt_holds_up_nobody() -> None:
 
 async def test_a_reader_that_lags_gets_fewer_and_larger_messages() -> None:
     sent: list[object] = []
-    streams = Streams(sent.append)
+    streams = Streams(sent.append, 2**20)
     submit = make_submit(1)
     stream = streams.submit(submit, "one", lambda: None)
     for token in range(5):
         stream.push(RequestEvent(1, tokens=[token]))
-    assert (await stream.take()).tokens == [0, 1, 2, 3, 4]
+    assert (await stream.take(3)).tokens == [0, 1, 2]
+    assert (await stream.take(3)).tokens == [3, 4]
     assert sent == [submit]

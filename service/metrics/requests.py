@@ -6,8 +6,9 @@ from service.errors import CODES
 from service.messages import Finish
 from service.metrics.families import LONG_S, SHORT_S, TOKENS, Families, by_label
 
-UNAVAILABLE = "unavailable"
-"""The finish of a request whose engine died or whose server shut down."""
+OTHER_FINISHES = ("unavailable", "unread", "too_large")
+"""What no engine says: it died or the server shut down, the caller did not read, the answer
+exceeds the largest message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class RequestMetrics:
     def __init__(self, families: Families) -> None:
         counter, histogram = families.counter, families.histogram
         finishes = counter("requests_finished", "Requests taken, by their end.", "finish")
-        self._finishes = by_label(finishes, (*(f.value for f in Finish), UNAVAILABLE))
+        self._finishes = by_label(finishes, (*(f.value for f in Finish), *OTHER_FINISHES))
         refusals = counter("requests_refused", "Requests not taken, by code.", "code")
         self._refusals = by_label(refusals, sorted({c.name for c in CODES.values()}))
         self._dropped = counter("dropped_tokens", "Tokens generated past a stop string.")

@@ -70,6 +70,7 @@ class InferenceServiceServicer:
 
     def Generate(self, request, context):
         """The whole answer in one message, or an error; only `max_time` gives a partial answer.
+        An answer larger than GetModelInfoResponse.max_message_bytes ends RESOURCE_EXHAUSTED.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -77,7 +78,8 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GenerateStream(self, request, context):
-        """The answer as it is made. Messages are deltas; the last carries the summary.
+        """The answer as it is made. Messages are deltas; the last carries the summary. A caller
+        that does not read ends RESOURCE_EXHAUSTED when too many answers wait to be read.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """
