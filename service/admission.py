@@ -15,13 +15,17 @@ class Admission:
         self.requests = 0
         self.tokens = 0
 
-    def enter(self) -> "Place":
-        """A place in the queue. Raises Overloaded when there is none."""
+    def check(self) -> None:
+        """Raises Overloaded when there is no place."""
         if self.requests >= self._max_requests:
             raise Overloaded(
                 f"{self.requests} requests are waiting, the limit is {self._max_requests}",
                 RETRY_AFTER_S,
             )
+
+    def enter(self) -> "Place":
+        """A place in the queue. Raises Overloaded when there is none."""
+        self.check()
         self.requests += 1
         return Place(self)
 

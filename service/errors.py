@@ -30,6 +30,10 @@ class InvalidArgument(ServiceError):
         self.violations = violations
 
 
+class TooLarge(ServiceError):
+    """A message of more bytes than the server takes or sends."""
+
+
 class NeverFits(ServiceError):
     """Right in itself, but larger than this server's memory."""
 
@@ -80,6 +84,7 @@ class Internal(ServiceError):
 
 CODES: dict[type[ServiceError], grpc.StatusCode] = {
     InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     NeverFits: grpc.StatusCode.FAILED_PRECONDITION,
     NotOffered: grpc.StatusCode.FAILED_PRECONDITION,
     DuplicateRequest: grpc.StatusCode.ALREADY_EXISTS,

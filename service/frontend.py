@@ -33,7 +33,7 @@ from service.metrics import Metrics
 from service.reception import Grants, Reception
 from service.records import Records
 from service.requests import pool_pages, with_end_tokens
-from service.server import PortTaken
+from service.server import GENERATING, PortTaken
 from service.servicer import InferenceServicer
 from service.settings import Settings
 from service.statistics import Statistics
@@ -78,7 +78,9 @@ class FrontEnd:
         self._admin = AdminServicer(
             self.desk, self.statistics, self.streams.request_id_of, self.reception.served
         )
-        self.listeners = Listeners(settings)
+        self._records = Records(self.metrics.requests)
+        glances = dict.fromkeys(GENERATING, self.reception.glance)
+        self.listeners = Listeners(settings, glances, self._records)
 
     async def start(self) -> None:
         """Listen, then load. Raises StartError."""
@@ -206,7 +208,7 @@ class FrontEnd:
         server = self._settings.server
         inference = InferenceServicer(
             self.reception,
-            Records(self.metrics.requests),
+            self._records,
             MessageLimits(server.max_message_bytes, server.max_stream_message_bytes),
             version("walkway"),
         )

@@ -1,16 +1,20 @@
 """Every address that the service listens on: inference, its operators, Prometheus."""
 
 import asyncio
+from collections.abc import Mapping
 
 import grpc.aio
 
 from protos.walkway.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from service.admin import AdminServicer
+from service.gate import Gate, Glance
 from service.health import Health
 from service.metrics import Metrics
 from service.metrics.endpoint import MetricsServer
 from service.metrics.rpcs import RpcWatch
+from service.reading import MessageBounds
+from service.records import Records
 from service.server import ADMIN, SERVICE, PortTaken, listen, make_server
 from service.servicer import InferenceServicer
 from service.settings import Admin, Settings
@@ -20,8 +24,12 @@ from service.settings import Metrics as Exposition
 class Listeners:
     """`open` and `start`, `stop` in the end. What is not enabled has port 0."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, glances: Mapping[str, Glance], records: Records
+    ) -> None:
         self._settings = settings
+        self._glances = glances
+        self._records = records
         self._healths: list[Health] = []
         self._servers: list[grpc.aio.Server] = []
         self._exposition: MetricsServer | None = None
@@ -69,9 +77,15 @@ class Listeners:
     def _server(self, service: str, metrics: Metrics) -> grpc.aio.Server:
         health = Health(service)
         self._healths.append(health)
-        watch = RpcWatch(metrics.rpcs)
-        self._servers.append(make_server(self._settings.server, service, health, [watch]))
-        return self._servers[-1]
+        interceptors = [RpcWatch(metrics.rpcs), self._gate()]  # the first sees what others do
+        server = make_server(self._settings.server, service, health, interceptors)
+        self._servers.append(server)
+        return server
+
+    def _gate(self) -> Gate:
+        server = self._settings.server
+        bounds = MessageBounds(server.max_message_bytes, server.request_timeout_s)
+        return Gate(server.max_concurrent_calls, bounds, self._glances, self._records)
 
     def _open_admin(self, settings: Admin, servicer: AdminServicer, metrics: Metrics) -> None:
         server = self._server(ADMIN, metrics)

@@ -91,6 +91,11 @@ class Reception:
         """Why a call is over that was cancelled in `take`."""
         return arrival.why_over(self._clock())
 
+    def glance(self) -> None:
+        """What can be refused before a request was read. Raises ServiceError."""
+        self.model()
+        self.admission.check()
+
     async def take(
         self, request: pb.GenerateRequest, arrival: Arrival, tenant_header: str
     ) -> Call:

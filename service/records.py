@@ -1,4 +1,5 @@
-"""Writes down how requests ended: one log line and the metrics of each, none per token."""
+"""Writes down how requests ended: one log line and the metrics of each, none per token. Of
+refusals not every line is written when there are many."""
 
 import structlog
 
@@ -7,6 +8,7 @@ from service.errors import CODES, Overloaded, ServiceError
 from service.field_rules import MAX_NAME_BYTES
 from service.messages import Receipt
 from service.metrics.requests import Ended, RequestMetrics
+from service.sparing import SparingLog
 
 log = structlog.get_logger()
 
@@ -16,18 +18,30 @@ class Records:
 
     def __init__(self, metrics: RequestMetrics) -> None:
         self._metrics = metrics
+        self._refusals = SparingLog()
 
     def refused(self, request_id: str, tenant: str, error: ServiceError) -> None:
         """A request was turned away; its names may be what was wrong with it."""
         code = CODES[type(error)].name
         self._metrics.refused(code)
-        log.info(
+        self._refusals.info(
             "request_refused",
+            code,
             code=code,
             reason=str(error),
             request_id=request_id[:MAX_NAME_BYTES],
             tenant=tenant[:MAX_NAME_BYTES],
         )
+
+    def unread(self, method: str, error: ServiceError) -> None:
+        """A call was turned away before there was a request."""
+        code = CODES[type(error)].name
+        self._metrics.refused(code)
+        self._refusals.info("call_refused", code, code=code, reason=str(error), method=method)
+
+    def failed(self, method: str, code: str, reason: str) -> None:
+        """A call ended with an error that nothing else wrote down."""
+        self._refusals.info("call_failed", code, code=code, reason=reason, method=method)
 
     def ended(self, call: Call) -> None:
         """A request is over, in whatever way."""

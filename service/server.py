@@ -14,9 +14,11 @@ from service.reflection import Descriptors, Reflection
 from service.settings import Server
 
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"].full_name
+GENERATING = (f"/{SERVICE}/Generate", f"/{SERVICE}/GenerateStream")
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 DEAD_PEER_PING_MS = 60_000
 DEAD_PEER_WAIT_MS = 20_000
+INT_MAX = 2**31 - 1
 
 
 class PortTaken(Exception):
@@ -28,8 +30,15 @@ def options(server: Server) -> list[tuple[str, int]]:
     and gRPC ends a connection with more than two; the names are those of
     grpc/impl/channel_arg_names.h, an unknown one is ignored without a word."""
     return [
-        ("grpc.max_receive_message_length", server.max_message_bytes),
+        # A message that is longer than allowed is refused by us, with a log line, unless it is
+        # so long that it had better not be read.
+        ("grpc.max_receive_message_length", min(2 * server.max_message_bytes, INT_MAX)),
         ("grpc.max_send_message_length", server.max_message_bytes),
+        # Of more calls than these that are not taken yet gRPC would cancel some, with no word
+        # of why. Those that are too many are refused when they are taken.
+        ("grpc.server.max_pending_requests", INT_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", INT_MAX),
+        ("grpc.server_max_unrequested_time_in_server", INT_MAX),
         ("grpc.so_reuseport", 0),  # else a second server shares the port silently
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 2),

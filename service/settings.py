@@ -67,6 +67,12 @@ class Server(Group):
     max_waiting_tokens: int = Field(
         1_000_000, ge=1, description="Prompt tokens waiting at most; more are refused."
     )
+    max_concurrent_calls: int = Field(
+        4096,
+        ge=1,
+        description="Open calls of a gRPC service at most, streams too; more are refused "
+        "unread. Each costs about 50 KB.",
+    )
     request_timeout_s: float | None = Field(
         600.0,
         gt=0,

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import grpc.aio
 import structlog
@@ -25,7 +25,7 @@ def statuses(
 
 async def abort(
     context: grpc.aio.ServicerContext[Request, Response], error: ServiceError
-) -> None:
+) -> NoReturn:
     """End a call with the status of an error. Raises AbortError, which the handler passes on,
     or CancelledError when the caller has left."""
     try:

@@ -139,6 +139,31 @@ async def test_an_interceptor_sees_each_message_and_may_send_metadata_first(
         assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
 
 
+@pytest.mark.parametrize("around", ["counting", "spans"])
+async def test_what_is_no_message_or_too_much_has_its_status_under_interceptors(
+    around: str, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue(around)
+    async with serving(server={"max_concurrent_calls": 1}) as wire:
+        for garbled in (
+            wire.channel.unary_unary("/walkway.v1.InferenceService/Generate")(b"\xff"),
+            collect(
+                wire.channel.unary_stream("/walkway.v1.InferenceService/GenerateStream")(
+                    b"\xff"
+                )
+            ),
+        ):
+            assert (await status_of(garbled)).code() is Code.INVALID_ARGUMENT
+        running = wire.stub.GenerateStream(ask(max_tokens=4000))
+        await first_message(running)
+        for one_more in (
+            wire.stub.Generate(ask()),
+            collect(wire.stub.GenerateStream(ask())),
+        ):
+            assert (await status_of(one_more)).code() is Code.RESOURCE_EXHAUSTED
+        running.cancel()
+
+
 @pytest.mark.parametrize("around", ["nothing", "counting", "spans"])
 async def test_a_caller_that_leaves_unread_is_cleaned_up_without_an_error_in_the_log(
     around: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture

@@ -201,7 +201,7 @@ async def test_a_prompt_of_five_megabytes_is_judged_by_its_tokens() -> None:
 
 async def test_a_message_above_the_limit_is_refused_with_the_limit() -> None:
     async with serving(server={"max_message_bytes": 100_000}) as wire:
-        error = await status_of(wire.stub.Generate(ask("x" * 200_000)))
+        error = await status_of(wire.stub.Generate(ask("x" * 150_000)))
         assert error.code() is Code.RESOURCE_EXHAUSTED
         assert "100000" in (error.details() or "")
 

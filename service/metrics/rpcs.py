@@ -18,12 +18,7 @@ from service.requests import CLOCKS_DIFFER_S
 UNKNOWN = "unknown"
 """One value for all methods that there are not: their names are the callers'."""
 
-KINDS = {
-    "unary_unary": grpc.unary_unary_rpc_method_handler,
-    "unary_stream": grpc.unary_stream_rpc_method_handler,
-    "stream_unary": grpc.stream_unary_rpc_method_handler,
-    "stream_stream": grpc.stream_stream_rpc_method_handler,
-}
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Behaviour = Callable[..., Any]
@@ -106,12 +101,15 @@ class RpcWatch(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             self._metrics.ended(UNKNOWN, grpc.StatusCode.UNIMPLEMENTED, 0.0)
             return handler
         method = handler_call_details.method.removeprefix("/")
-        for kind, make in KINDS.items():
-            if (behaviour := getattr(handler, kind)) is not None:
-                watch = partial(_Watch, self._metrics, method)
-                reads, writes = handler.request_deserializer, handler.response_serializer
-                return make(_wrapped(behaviour, watch), reads, writes)
-        raise TypeError(f"the handler of {method} has no behaviour")
+        return self._watched(method, handler)
+
+    def _watched(self, method: str, handler: Any) -> Handler:
+        watch = partial(_Watch, self._metrics, method)
+        behaviours = {kind: getattr(handler, kind) for kind in KINDS}
+        made: Handler = handler._replace(
+            **{kind: _wrapped(does, watch) for kind, does in behaviours.items() if does}
+        )
+        return made
 
 
 def _wrapped(behaviour: Behaviour, watch: Callable[[Context], _Watch]) -> Behaviour:
