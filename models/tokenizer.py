@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Encoder
 
 from models.chat_template import ChatTemplate, ChatTemplateError
 from models.config import eos_ids, read_json
+from models.coverage import coverage
 from models.errors import ModelError
 from models.gguf_file import read_gguf
 from models.gguf_tokenizer import (
@@ -35,6 +36,14 @@ _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 """What some vocabularies make of a character that they lack, a byte a token: no control."""
 
 
+class PromptTooLong(Exception):
+    """A conversation has more tokens than were allowed: `least_tokens` or more."""
+
+    def __init__(self, least_tokens: int) -> None:
+        super().__init__(f"at least {least_tokens} tokens")
+        self.least_tokens = least_tokens
+
+
 class Tokenizer(Protocol):
     """What the front end asks of a tokenizer."""
 
@@ -50,12 +59,17 @@ class Tokenizer(Protocol):
     @property
     def has_chat_template(self) -> bool: ...
 
+    def least_tokens(self, text: str) -> int: ...
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        most_tokens: int | None = None,
     ) -> list[int]: ...
 
 
@@ -92,6 +106,7 @@ class ModelTokenizer:
             for i, token in added
             if (token.special or i in self.eos_ids) and not _BYTE.fullmatch(token.content)
         }
+        self._coverage = coverage(encoder)
         self.special_ids = frozenset(i for i, token in added if token.special)
         self._marks = Marks(control)
         self._template = ChatTemplate(template, special, self._marks)
@@ -107,6 +122,11 @@ class ModelTokenizer:
         """Whether `chat` works; it raises NoChatTemplate with the reason otherwise."""
         return self._template.fault is None
 
+    def least_tokens(self, text: str) -> int:
+        """The text has so many tokens or more, which costs no tokenising; 0 where this
+        tokenizer leaves nothing to say."""
+        return self._coverage.least_tokens(text) if self._coverage else 0
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids, special ones where the text spells them; with the beginning-of-sequence
         token where the model's tokenizer adds one."""
@@ -121,10 +141,14 @@ class ModelTokenizer:
         return text
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        most_tokens: int | None = None,
     ) -> list[int]:
         """Prompt ids of a conversation. The template alone decides on the beginning of
-        sequence; one that writes it twice is corrected. Raises ChatTemplateError."""
+        sequence; one that writes it twice is corrected. Raises ChatTemplateError, and
+        PromptTooLong for what surely has more than `most_tokens`."""
         texts = [text for message in messages for text in message.values()]
         stand_ins = self._marks.stand_ins(texts)
         if stand_ins:
@@ -132,9 +156,14 @@ class ModelTokenizer:
                 {k: text.translate(stand_ins) for k, text in m.items()} for m in messages
             ]
         ids: list[int] = []
+        least = 0
         for text, stands_in in _cut(
             self._template.render(messages, add_generation_prompt), stand_ins
         ):
+            least += self.least_tokens(text)
+            # One that begins the sequence twice may still go.
+            if most_tokens is not None and least - 1 > most_tokens:
+                raise PromptTooLong(least)
             encoder = self._encoder if stands_in else self._marked_encoder
             ids += _ids(encoder, text, add_special_tokens=False)
         while self._begins_twice(ids):

@@ -140,6 +140,10 @@ class ToyTokenizer:
     rule = "bytes"
     has_chat_template = True
 
+    def least_tokens(self, text: str) -> int:
+        """All of them."""
+        return len(text.encode())
+
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """One id a byte; there is no beginning of sequence."""
         return list(text.encode())
@@ -150,7 +154,10 @@ class ToyTokenizer:
         return b"".join(end if i == EOS else bytes([i]) for i in ids).decode(errors="replace")
 
     def chat(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        most_tokens: int | None = None,
     ) -> list[int]:
         """Lines of `role: content`."""
         lines = [f"{m['role']}: {m['content']}\n" for m in messages]
