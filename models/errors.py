@@ -22,3 +22,11 @@ def unreadable(path: Path, why: str) -> ModelError:
 class DeviceLost(Exception):
     """The device that computes failed or is out of memory: whatever it holds is lost, and
     the process has to end."""
+
+
+class PromptTooLong(Exception):
+    """A conversation has more tokens than were allowed: `least_tokens` or more."""
+
+    def __init__(self, least_tokens: int) -> None:
+        super().__init__(f"at least {least_tokens} tokens")
+        self.least_tokens = least_tokens

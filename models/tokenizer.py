@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Encoder
 from models.chat_template import ChatTemplate, ChatTemplateError
 from models.config import eos_ids, read_json
 from models.coverage import coverage
-from models.errors import ModelError
+from models.errors import ModelError, PromptTooLong
 from models.gguf_file import read_gguf
 from models.gguf_tokenizer import (
     encoder_from_gguf,
@@ -34,14 +34,6 @@ text is made; a stream asks for a few at a time."""
 _PROBE = [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user")]
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 """What some vocabularies make of a character that they lack, a byte a token: no control."""
-
-
-class PromptTooLong(Exception):
-    """A conversation has more tokens than were allowed: `least_tokens` or more."""
-
-    def __init__(self, least_tokens: int) -> None:
-        super().__init__(f"at least {least_tokens} tokens")
-        self.least_tokens = least_tokens
 
 
 class Tokenizer(Protocol):

@@ -23,7 +23,7 @@ from models.batch import (
     StepResult,
     TokenLogprob,
 )
-from models.errors import ModelError
+from models.errors import ModelError, PromptTooLong
 
 EOS = 256
 VOCABULARY = 257
@@ -161,4 +161,8 @@ class ToyTokenizer:
     ) -> list[int]:
         """Lines of `role: content`."""
         lines = [f"{m['role']}: {m['content']}\n" for m in messages]
-        return self.encode("".join(lines) + ("assistant: " if add_generation_prompt else ""))
+        text = "".join(lines) + ("assistant: " if add_generation_prompt else "")
+        least = self.least_tokens(text)
+        if most_tokens is not None and least > most_tokens:
+            raise PromptTooLong(least)
+        return self.encode(text)

@@ -1,5 +1,7 @@
 """What a call can end with besides an answer, and the one table to gRPC status codes."""
 
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +10,8 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
+
+JITTER = 0.5
 
 
 class ServiceError(Exception):
@@ -47,11 +51,12 @@ class DuplicateRequest(ServiceError):
 
 
 class Retryable(ServiceError):
-    """Nothing was done; the same call may succeed after `retry_after_s`."""
+    """Nothing was done; the same call may succeed after `retry_after_s`, which is up to half
+    longer than was estimated: those who are refused together had better not return so."""
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    def __init__(self, message: str, estimate_s: float) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = estimate_s * random.uniform(1, 1 + JITTER)
 
 
 class Overloaded(Retryable):
@@ -64,10 +69,6 @@ class Unavailable(Retryable):
 
 class NotRead(ServiceError):
     """The caller did not read its answer, and too much is unread."""
-
-
-class TooLarge(ServiceError):
-    """The answer exceeds the largest message."""
 
 
 class Expired(ServiceError):
@@ -91,7 +92,6 @@ CODES: dict[type[ServiceError], grpc.StatusCode] = {
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
     NotRead: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    TooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Expired: grpc.StatusCode.DEADLINE_EXCEEDED,
     Cancelled: grpc.StatusCode.CANCELLED,
     Internal: grpc.StatusCode.INTERNAL,
@@ -113,8 +113,9 @@ def details_of(error: ServiceError) -> list[BadRequest | RetryInfo]:
     return []
 
 
-def trailer_of(error: ServiceError) -> tuple[tuple[str, bytes], ...]:
-    """The trailing metadata that carries `details_of`, as gRPC's richer error model has it."""
+def trailer_of(error: ServiceError) -> tuple[tuple[str, str | bytes], ...]:
+    """The trailing metadata that carries `details_of`, as gRPC's richer error model has it.
+    When to come again is said for gRPC's own retries and for HTTP proxies as well."""
     details = details_of(error)
     if not details:
         return ()
@@ -123,4 +124,12 @@ def trailer_of(error: ServiceError) -> tuple[tuple[str, bytes], ...]:
         packed = AnyMessage()
         packed.Pack(detail)
         status.details.append(packed)
-    return (("grpc-status-details-bin", status.SerializeToString()),)
+    rich = ("grpc-status-details-bin", status.SerializeToString())
+    if not isinstance(error, Retryable):
+        return (rich,)
+    after_s = error.retry_after_s
+    return (
+        rich,
+        ("grpc-retry-pushback-ms", str(math.ceil(1e3 * after_s))),
+        ("retry-after", str(math.ceil(after_s))),
+    )

@@ -35,10 +35,11 @@ from service.records import Records
 from service.requests import pool_pages, with_end_tokens
 from service.server import GENERATING, PortTaken
 from service.servicer import InferenceServicer
-from service.settings import Settings
+from service.settings import Server, Settings
 from service.statistics import Statistics
 from service.streams import DRAIN_RETRY_S, Streams
 from service.supervisor import EngineLost, StartupError, Supervisor
+from service.token_queries import TokenQueries
 from service.tokenising import Tokenising
 from service.whole import MessageLimits
 
@@ -61,13 +62,14 @@ class FrontEnd:
         self._settings = settings
         self._load_tokenizer = load
         self._tokenising: Tokenising | None = None
+        self._queries: Tokenising | None = None
         server = settings.server
         self.leaving = Leaving()
         self.metrics = Metrics(settings.model.source)
         self.statistics = Statistics(time.monotonic)
         self.streams = Streams(self._send, server.max_unread_bytes)
         self.desk = Desk(self._send, self._exchanged)
-        self.admission = Admission(server.max_waiting_requests, server.max_waiting_tokens)
+        self.admission = _admission(server)
         self.metrics.watch_queue(
             self.admission, server.max_waiting_requests, server.max_waiting_tokens
         )
@@ -80,7 +82,9 @@ class FrontEnd:
         )
         self._records = Records(self.metrics.requests)
         glances = dict.fromkeys(GENERATING, self.reception.glance)
-        self.listeners = Listeners(settings, glances, self._records)
+        self.listeners = Listeners(
+            settings, glances, self.admission.retry_after_s, self._records
+        )
 
     async def start(self) -> None:
         """Listen, then load. Raises StartError."""
@@ -91,7 +95,7 @@ class FrontEnd:
         source = self._settings.model.source
         try:
             tokenizer = await in_daemon_thread(lambda: self._load_tokenizer(source))
-            self._tokenising = Tokenising(tokenizer)
+            self._tokenising, self._queries = Tokenising(tokenizer), Tokenising(tokenizer)
             ready = await self._supervisor.start()
         except (ModelError, StartupError) as error:
             raise StartError(str(error)) from error
@@ -146,8 +150,9 @@ class FrontEnd:
         await self._stop_engine()
         if self._watching_lag:
             self._watching_lag.cancel()
-        if self._tokenising:
-            self._tokenising.close()
+        for tokenising in (self._tokenising, self._queries):
+            if tokenising:
+                tokenising.close()
 
     async def _stop_engine(self) -> None:
         stopping = asyncio.create_task(self._supervisor.stop())
@@ -162,8 +167,8 @@ class FrontEnd:
 
     def on_ready(self, ready: Ready) -> None:
         """The engine serves."""
-        assert self._tokenising, "the tokenizer is loaded before the engine starts"
-        self.reception.learn(ready, self._tokenising)
+        assert self._tokenising and self._queries, "loaded before the engine starts"
+        self.reception.learn(ready, self._tokenising, self._queries)
         self.metrics.up(ready)
         self.statistics.step(StepStats(free_pages=pool_pages(ready)))
         self._name_scheduler(ready.scheduler)
@@ -208,6 +213,7 @@ class FrontEnd:
         server = self._settings.server
         inference = InferenceServicer(
             self.reception,
+            TokenQueries(_admission(server), server.max_message_bytes),
             self._records,
             MessageLimits(server.max_message_bytes, server.max_stream_message_bytes),
             version("walkway"),
@@ -250,3 +256,9 @@ def _say_loaded(ready: Ready, tokenizer: Tokenizer) -> None:
     )
     if ready.unused_tensors:
         log.warning("tensors_not_used", names=ready.unused_tensors)
+
+
+def _admission(server: Server) -> Admission:
+    return Admission(
+        server.max_waiting_requests, server.max_waiting_tokens, server.max_waiting_bytes
+    )

@@ -22,25 +22,27 @@ Found: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Behaviour = Callable[[Any, Context], Any]
 Glance = Callable[[], object]
 
-RETRY_AFTER_S = 1.0
+LEAST_RETRY_S = 1.0
 
 
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """`max_calls` are those of one service that are open at once, so that calls of one leave
     room for those of another: health above all. `glances` are for methods of which something
     can be said before a message is read; each raises ServiceError. What such a method refuses
-    itself it also writes down."""
+    itself it also writes down. `retry_after_s` is when the queue has places again."""
 
     def __init__(
         self,
         max_calls: int,
         bounds: MessageBounds,
         glances: Mapping[str, Glance],
+        retry_after_s: Callable[[], float],
         records: Records,
     ) -> None:
         self._max_calls = max_calls
         self._bounds = bounds
         self._glances = glances
+        self._retry_after_s = retry_after_s
         self._records = records
         self._open: Counter[str] = Counter()
         self._made: dict[str, tuple[Handler, Handler]] = {}
@@ -109,7 +111,8 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _one_too_many(self, method: str) -> ServiceError | None:
         if self._open[_service(method)] <= self._max_calls:
             return None
-        return Overloaded(f"{self._max_calls} calls are open, the limit", RETRY_AFTER_S)
+        why = f"{self._max_calls} calls are open, the limit"
+        return Overloaded(why, max(LEAST_RETRY_S, self._retry_after_s()))
 
     def _at_a_glance(self, method: str) -> ServiceError | None:
         try:

@@ -1,7 +1,7 @@
 """Every address that the service listens on: inference, its operators, Prometheus."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc.aio
 
@@ -25,10 +25,15 @@ class Listeners:
     """`open` and `start`, `stop` in the end. What is not enabled has port 0."""
 
     def __init__(
-        self, settings: Settings, glances: Mapping[str, Glance], records: Records
+        self,
+        settings: Settings,
+        glances: Mapping[str, Glance],
+        retry_after_s: Callable[[], float],
+        records: Records,
     ) -> None:
         self._settings = settings
         self._glances = glances
+        self._retry_after_s = retry_after_s
         self._records = records
         self._healths: list[Health] = []
         self._servers: list[grpc.aio.Server] = []
@@ -85,7 +90,13 @@ class Listeners:
     def _gate(self) -> Gate:
         server = self._settings.server
         bounds = MessageBounds(server.max_message_bytes, server.request_timeout_s)
-        return Gate(server.max_concurrent_calls, bounds, self._glances, self._records)
+        return Gate(
+            server.max_concurrent_calls,
+            bounds,
+            self._glances,
+            self._retry_after_s,
+            self._records,
+        )
 
     def _open_admin(self, settings: Admin, servicer: AdminServicer, metrics: Metrics) -> None:
         server = self._server(ADMIN, metrics)

@@ -2,9 +2,8 @@
 Everything that can be refused is refused here, before anything was sent."""
 
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -13,6 +12,7 @@ from service.admission import Admission, Place
 from service.call import Call
 from service.errors import ServiceError, Unavailable
 from service.messages import Ready
+from service.prompts import prompt_bytes, prompt_tokens
 from service.requests import Arrival, Judged, judge, with_end_tokens
 from service.streams import Streams
 from service.text import TextStream
@@ -46,12 +46,15 @@ class Reception:
         self._ids = itertools.count(1)
         self._ready: Ready | None = None
         self._tokenising: Tokenising | None = None
+        self._queries: Tokenising | None = None
         self._retry_after_s: Callable[[], float] | None = None
 
-    def learn(self, ready: Ready, tokenising: Tokenising) -> None:
-        """An engine serves, and this is how its texts become tokens."""
+    def learn(self, ready: Ready, tokenising: Tokenising, queries: Tokenising) -> None:
+        """An engine serves, and this is how its texts become tokens: those of requests, and
+        those that are only asked about."""
         self._ready = with_end_tokens(ready, tokenising.tokenizer.eos_ids)
         self._tokenising = tokenising
+        self._queries = queries
         self._retry_after_s = None
 
     def rename_scheduler(self, name: str) -> None:
@@ -76,6 +79,12 @@ class Reception:
         if self._retry_after_s is not None:
             raise Unavailable("the engine is down", self._retry_after_s())
         return self._ready, self._tokenising
+
+    def queried(self) -> tuple[Ready, Tokenising]:
+        """As `model`, for what is only asked about."""
+        ready, _ = self.model()
+        assert self._queries, "both are learnt of at once"
+        return ready, self._queries
 
     def arrive(self, remaining_s: float | None) -> Arrival:
         """A call came; `remaining_s` is what its own deadline leaves."""
@@ -103,9 +112,9 @@ class Reception:
         ServiceError for what is refused."""
         ready, tokenising = self.model()
         judged = judge(request, ready, tenant_header)
-        place = self.admission.enter()
+        place = self.admission.enter(prompt_bytes(request))
         try:
-            prompt = await arrival.in_time(_tokens(judged, tokenising))
+            prompt = await arrival.in_time(prompt_tokens(request, ready, tokenising))
             return self._submit(judged, prompt, arrival, place, tokenising)
         except BaseException:
             place.leave()
@@ -131,19 +140,3 @@ class Reception:
         )
         stream = self.streams.submit(submit, judged.request_id, place.leave)
         return Call(submit, answering, stream, self.streams, text, self._clock)
-
-
-async def _tokens(judged: Judged, tokenising: Tokenising) -> list[int]:
-    request = judged.request
-    match request.WhichOneof("prompt"):
-        case "token_ids":
-            return list(request.token_ids.ids)
-        case "chat":
-            return await chat_tokens(request.chat, tokenising)
-        case _:
-            return await tokenising.text(request.text)
-
-
-def chat_tokens(chat: pb.Chat, tokenising: Tokenising) -> Coroutine[Any, Any, list[int]]:
-    """Token ids of a conversation."""
-    return tokenising.chat([{"role": m.role, "content": m.content} for m in chat.messages])

@@ -11,14 +11,14 @@ from protos.walkway.v1 import inference_pb2 as pb
 from protos.walkway.v1 import inference_pb2_grpc as pb_grpc
 from service.call import Call
 from service.deltas import Messages
-from service.errors import InvalidArgument, ServiceError, Violation
-from service.field_rules import TENANT_HEADER, check_chat, check_ids
-from service.fields import Fields
-from service.reception import Reception, chat_tokens
+from service.errors import ServiceError
+from service.field_rules import TENANT_HEADER
+from service.reception import Reception
 from service.records import Records
 from service.replies import model_info
-from service.requests import skips_special_tokens, tenant_of
+from service.requests import tenant_of
 from service.statuses import as_ours, statuses
+from service.token_queries import TokenQueries
 from service.whole import MessageLimits, WholeAnswer, check_fits
 from service.writing import Delivery, Streaming
 
@@ -29,9 +29,15 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     """Nothing is sent, initial metadata included, before a request was taken."""
 
     def __init__(
-        self, reception: Reception, records: Records, limits: MessageLimits, version: str
+        self,
+        reception: Reception,
+        queries: TokenQueries,
+        records: Records,
+        limits: MessageLimits,
+        version: str,
     ) -> None:
         self._reception = reception
+        self._queries = queries
         self._records = records
         self._limits = limits
         self._version = version
@@ -72,21 +78,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     ) -> pb.TokenizeResponse:
         """What Generate would compute."""
         async with statuses(context):
-            _, tokenising = self._reception.model()
-            place = self._reception.admission.enter()
-            try:
-                if request.WhichOneof("prompt") == "chat":
-                    fields = Fields()
-                    check_chat(fields, request.chat)
-                    fields.settle()
-                    ids = await chat_tokens(request.chat, tokenising)
-                elif request.HasField("text"):
-                    ids = await tokenising.text(request.text)
-                else:
-                    raise InvalidArgument([Violation("prompt", "neither text nor chat is set")])
-            finally:
-                place.leave()
-            return pb.TokenizeResponse(token_ids=ids)
+            return await self._queries.tokenize(request, *self._reception.queried())
         raise AssertionError("a status was set above")
 
     async def Detokenize(  # noqa: N802
@@ -96,17 +88,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
     ) -> pb.DetokenizeResponse:
         """The text of token ids."""
         async with statuses(context):
-            ready, tokenising = self._reception.model()
-            fields = Fields()
-            check_ids(fields, "token_ids", request.token_ids, ready)
-            fields.settle()
-            skip = skips_special_tokens(request)
-            place = self._reception.admission.enter()
-            try:
-                text = await tokenising.decode(request.token_ids, skip)
-            finally:
-                place.leave()
-            return pb.DetokenizeResponse(text=text)
+            return await self._queries.detokenize(request, *self._reception.queried())
         raise AssertionError("a status was set above")
 
     async def GetModelInfo(  # noqa: N802

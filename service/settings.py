@@ -67,6 +67,12 @@ class Server(Group):
     max_waiting_tokens: int = Field(
         1_000_000, ge=1, description="Prompt tokens waiting at most; more are refused."
     )
+    max_waiting_bytes: int = Field(
+        64 * 2**20,
+        ge=1,
+        description="Bytes of prompts waiting at most, for Tokenize as many again; more are "
+        "refused. Tokenising takes some 160 times the bytes of a prompt in memory.",
+    )
     max_concurrent_calls: int = Field(
         4096,
         ge=1,

@@ -291,12 +291,12 @@ def test_every_error_of_the_service_has_a_status() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["enter", "weigh", "leave"]), st.integers(0, 30))))
 def test_places_that_were_taken_are_all_given_back(moves: list[tuple[str, int]]) -> None:
-    admission = Admission(max_requests=3, max_tokens=40)
+    admission = Admission(max_requests=3, max_tokens=40, max_bytes=50)
     places = []
     for move, number in moves:
         try:
             if move == "enter":
-                places.append(admission.enter())
+                places.append(admission.enter(number))
             elif places and move == "weigh" and not places[-1].tokens:
                 places[-1].weigh(number)
             elif places and move == "leave":
@@ -305,13 +305,14 @@ def test_places_that_were_taken_are_all_given_back(moves: list[tuple[str, int]])
             continue
         assert 0 <= admission.requests <= 3
         assert 0 <= admission.tokens <= 40
+        assert 0 <= admission.bytes <= 50
     for place in places:
         place.leave()
-    assert (admission.requests, admission.tokens) == (0, 0)
+    assert (admission.requests, admission.tokens, admission.bytes) == (0, 0, 0)
 
 
 def test_a_prompt_longer_than_the_bound_is_let_in_alone() -> None:
-    admission = Admission(max_requests=3, max_tokens=40)
-    admission.enter().weigh(100)
+    admission = Admission(max_requests=3, max_tokens=40, max_bytes=50)
+    admission.enter(100).weigh(100)
     with pytest.raises(Overloaded):
-        admission.enter().weigh(1)
+        admission.enter(0).weigh(1)

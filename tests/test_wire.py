@@ -210,7 +210,7 @@ async def test_a_chat_without_a_template_is_refused_with_the_reason() -> None:
     class Untaught(ToyTokenizer):
         has_chat_template = False
 
-        def chat(self, messages: object, add_generation_prompt: bool = True) -> list[int]:
+        def chat(self, messages: object, **_: object) -> list[int]:
             raise NoChatTemplate("the model has no chat template")
 
     chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")])
@@ -222,7 +222,7 @@ async def test_a_chat_without_a_template_is_refused_with_the_reason() -> None:
 
 async def test_a_template_with_much_to_complain_of_is_heard_all_the_same() -> None:
     class Wordy(ToyTokenizer):
-        def chat(self, messages: object, add_generation_prompt: bool = True) -> list[int]:
+        def chat(self, messages: object, **_: object) -> list[int]:
             raise ChatTemplateError("気" * 10_000)
 
     chat = pb.Chat(messages=[pb.ChatMessage(role="user", content="hi")])

@@ -43,8 +43,14 @@ class Numbers:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         return "".join(f"{number} " for number in ids)
 
+    def least_tokens(self, text: str) -> int:
+        return 0
+
     def chat(
-        self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, str]],
+        add_generation_prompt: bool = True,
+        most_tokens: int | None = None,
     ) -> list[int]:
         return [token for message in messages for token in self.encode(message["content"])]
 
