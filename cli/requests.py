@@ -10,6 +10,7 @@ from cli.as_json import plain, print_json
 from cli.asking import open_channel
 from protos.walkway.v1 import admin_pb2 as pb
 from protos.walkway.v1.admin_pb2_grpc import AdminServiceStub
+from service.printable import printable
 
 TIMEOUT_S = 10.0
 FILE_WIDTH = 500
@@ -39,7 +40,7 @@ def requests_table(found: pb.ListRequestsResponse) -> Table:
         named = column in ("request", "state", "tenant")
         table.add_column(column, justify="left" if named else "right", overflow="fold")
     for request in found.requests:
-        table.add_row(*map(Text, _row(request)))
+        table.add_row(*(Text(printable(cell)) for cell in _row(request)))
     return table
 
 

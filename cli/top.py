@@ -12,6 +12,7 @@ from cli.as_json import plain, print_json
 from cli.asking import open_channel
 from protos.walkway.v1 import admin_pb2 as pb
 from protos.walkway.v1.admin_pb2_grpc import AdminServiceStub
+from service.printable import printable
 
 COUNTERS = (
     ("steps", "steps"),
@@ -61,7 +62,7 @@ def statistics_table(
     table = Table(box=None)
     for heading in ("", "now", "per second"):
         table.add_column(heading, justify="right" if heading else "left")
-    table.add_row("scheduler", Text(now.scheduler), "")
+    table.add_row("scheduler", Text(printable(now.scheduler)), "")
     table.add_row("up", f"{now.uptime.seconds} s", "")
     states = f"{now.running} running, {now.waiting} waiting, {now.swapped} swapped"
     table.add_row("requests", states, "")

@@ -55,6 +55,8 @@ def interval_of(request: pb.StreamStatisticsRequest) -> float:
         return DEFAULT_S
     interval_s = request.interval.seconds + request.interval.nanos / 1e9
     fields = Fields()
+    fields.duration("interval", request, "interval")
+    fields.settle()
     fields.between("interval", interval_s, SHORTEST_S, LONGEST_S)
     fields.settle()
     return float(interval_s)

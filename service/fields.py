@@ -65,10 +65,14 @@ class Fields:
         )
 
     def duration(self, field: str, message: Message, name: str) -> None:
-        """A google.protobuf.Duration, when present, greater than 0."""
+        """A google.protobuf.Duration, when present, greater than 0. Its two numbers have one
+        sign, and the second is a part of a second."""
         if not message.HasField(name):
             return
         value = getattr(message, name)
+        if abs(value.nanos) >= 1e9 or value.seconds * value.nanos < 0:
+            self.add(field, f"is no duration: {value.seconds} seconds, {value.nanos} nanos")
+            return
         length_s = value.seconds + value.nanos / 1e9
         self.require(
             0 < length_s <= MAX_DURATION_S,

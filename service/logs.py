@@ -4,8 +4,9 @@ import logging
 import sys
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
+from service.printable import printable
 from service.settings import Log
 
 
@@ -17,13 +18,21 @@ class NotOfCallersThatLeft(logging.Filter):
         return not record.getMessage().startswith("ExecuteBatchError raised in core")
 
 
+def escape_values(_: object, __: str, event: EventDict) -> EventDict:
+    """Callers choose some of what is written."""
+    return {k: printable(v) if isinstance(v, str) else v for k, v in event.items()}
+
+
 def configure_logs(log: Log) -> None:
     """Set up structlog for this process."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(NotOfCallersThatLeft())
     console = log.format == "console" or (log.format == "auto" and sys.stderr.isatty())
     tail: list[Processor] = (
         # Not rich's tracebacks: they show local variables, prompts and answers among them.
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [
+            escape_values,
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        ]
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     )

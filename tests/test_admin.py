@@ -175,6 +175,14 @@ async def test_an_interval_is_bounded(interval_s: float) -> None:
         assert list(bad_fields(error)) == ["interval"]
 
 
+async def test_an_interval_that_is_no_duration_is_refused() -> None:
+    async with serving() as wire:
+        request = pb.StreamStatisticsRequest()
+        request.interval.seconds, request.interval.nanos = 2, -1
+        error = await status_of(collect(wire.admin.StreamStatistics(request)))
+        assert "-1 nanos" in bad_fields(error)["interval"]
+
+
 async def test_statistics_come_at_once_and_end_when_the_server_drains() -> None:
     async with serving() as wire:
         call = wire.admin.StreamStatistics(every(3600))
