@@ -10,6 +10,7 @@ import structlog
 from models.tokenizer import Tokenizer, load_tokenizer
 from models.toy import ToyTokenizer
 from service.build import build
+from service.descriptors import raise_limit
 from service.engine_process import Build
 from service.frontend import FrontEnd, LoadTokenizer, StartError
 from service.logs import configure_logs
@@ -51,6 +52,7 @@ def main(settings: Settings, reread: Reread) -> int:
     was lost. Either error is one line on stderr. `reread` reads the same sources again and
     raises ConfigError."""
     configure_logs(settings.log)
+    raise_limit()
     try:
         asyncio.run(serve(settings, build, tokenizer_of, reread))
     except StartError as error:

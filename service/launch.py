@@ -38,6 +38,10 @@ class StartupError(Exception):
     """The engine could not start; one line for people."""
 
 
+class NoDescriptors(StartupError):
+    """None was left to start an engine with, which is no fault of the engine."""
+
+
 class Body(Protocol):
     """What an engine runs in. `gone` is called on the event loop, once, with why."""
 
@@ -138,7 +142,11 @@ class Engine:
         self._channel = FrontSocket(context, spec.address, self._hear)
         inline = spec.settings.engine.isolation == "inline"
         self._body: Body = ThreadBody() if inline else ProcessBody()
-        self._body.start(spec, self._gone)
+        try:
+            self._body.start(spec, self._gone)
+        except OSError:
+            self._channel.close()
+            raise
 
     async def ready(self, making_s: float) -> Ready:
         """Wait until it serves, however long the model takes to load; only its strategy has

@@ -8,6 +8,7 @@ import grpc.aio
 from protos.walkway.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from protos.walkway.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 from service.admin import AdminServicer
+from service.descriptors import connections_of
 from service.gate import Gate, Glance
 from service.health import Health
 from service.metrics import Metrics
@@ -19,6 +20,9 @@ from service.server import ADMIN, SERVICE, PortTaken, listen, make_server
 from service.servicer import InferenceServicer
 from service.settings import Admin, Settings
 from service.settings import Metrics as Exposition
+
+OPERATORS = 64
+"""Connections to the operators' port."""
 
 
 class Listeners:
@@ -47,7 +51,8 @@ class Listeners:
     ) -> None:
         """Take all addresses. Raises PortTaken, which names the setting."""
         settings = self._settings
-        server = self._server(SERVICE, metrics)
+        wanted = settings.server.max_connections
+        server = self._server(SERVICE, connections_of(wanted), metrics)
         add_InferenceServiceServicer_to_server(inference, server)  # type: ignore[no-untyped-call]
         self.port = _open(server, "server", settings.server.host, settings.server.port)
         if settings.admin.enabled:
@@ -79,11 +84,11 @@ class Listeners:
         if self._exposition:
             await asyncio.to_thread(self._exposition.stop)
 
-    def _server(self, service: str, metrics: Metrics) -> grpc.aio.Server:
+    def _server(self, service: str, connections: int, metrics: Metrics) -> grpc.aio.Server:
         health = Health(service)
         self._healths.append(health)
         interceptors = [RpcWatch(metrics.rpcs), self._gate()]  # the first sees what others do
-        server = make_server(self._settings.server, service, health, interceptors)
+        server = make_server(self._settings.server, service, health, connections, interceptors)
         self._servers.append(server)
         return server
 
@@ -99,7 +104,7 @@ class Listeners:
         )
 
     def _open_admin(self, settings: Admin, servicer: AdminServicer, metrics: Metrics) -> None:
-        server = self._server(ADMIN, metrics)
+        server = self._server(ADMIN, OPERATORS, metrics)
         add_AdminServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
         self.admin_port = _open(server, "admin", settings.host, settings.port)
 

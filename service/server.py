@@ -18,6 +18,7 @@ GENERATING = (f"/{SERVICE}/Generate", f"/{SERVICE}/GenerateStream")
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 DEAD_PEER_PING_MS = 60_000
 DEAD_PEER_WAIT_MS = 20_000
+HANDSHAKE_MS = 20_000
 INT_MAX = 2**31 - 1
 
 
@@ -25,7 +26,7 @@ class PortTaken(Exception):
     """An address cannot be listened on; one line for people."""
 
 
-def options(server: Server) -> list[tuple[str, int]]:
+def options(server: Server, connections: int) -> list[tuple[str, int]]:
     """Channel arguments. A ping more often than `keepalive_min_ping_s` counts as a strike,
     and gRPC ends a connection with more than two; the names are those of
     grpc/impl/channel_arg_names.h, an unknown one is ignored without a word."""
@@ -46,6 +47,9 @@ def options(server: Server) -> list[tuple[str, int]]:
             "grpc.http2.min_ping_interval_without_data_ms",
             int(server.keepalive_min_ping_s * 1e3),
         ),
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_connection_idle_ms", int(server.connection_idle_s * 1e3)),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         # A client whose machine is gone says nothing: ask, and end its calls.
         ("grpc.keepalive_time_ms", DEAD_PEER_PING_MS),
         ("grpc.keepalive_timeout_ms", DEAD_PEER_WAIT_MS),
@@ -56,10 +60,11 @@ def make_server(
     settings: Server,
     service: str,
     health: Health,
+    connections: int,
     interceptors: Sequence["grpc.aio.ServerInterceptor[Any, Any]"] = (),
 ) -> grpc.aio.Server:
     """A server for one service, with health and reflection, not listening yet."""
-    server = grpc.aio.server(interceptors=interceptors, options=options(settings))
+    server = grpc.aio.server(interceptors=interceptors, options=options(settings, connections))
     server.add_generic_rpc_handlers((health.handler(),))
     Reflection(Descriptors(descriptor_set()), (service, HEALTH)).add_to(server)
     return server

@@ -73,6 +73,19 @@ class Server(Group):
         description="Bytes of prompts waiting at most, for Tokenize as many again; more are "
         "refused. Tokenising takes some 160 times the bytes of a prompt in memory.",
     )
+    max_connections: int = Field(
+        4096,
+        ge=1,
+        description="Connections at most; more are closed at once. Fewer where the system "
+        "leaves too few file descriptors. Each costs about 40 KB.",
+    )
+    connection_idle_s: float = Field(
+        600.0,
+        gt=0,
+        le=2e6,
+        description="A connection without calls for so long is closed, seconds; clients open "
+        "another with their next call.",
+    )
     max_concurrent_calls: int = Field(
         4096,
         ge=1,

@@ -13,8 +13,9 @@ import zmq
 
 from service.channel import Context
 from service.chosen import ChosenScheduler
+from service.descriptors import is_want
 from service.engine_process import Build, EngineSpec
-from service.launch import Engine, News, StartupError
+from service.launch import Engine, News, NoDescriptors, StartupError
 from service.messages import (
     End,
     Inspect,
@@ -174,6 +175,8 @@ class Supervisor:
         try:
             suspect = Suspect()
         except OSError as error:
+            if is_want(error.errno):
+                raise NoDescriptors(f"cannot start an engine: {error.strerror}") from error
             raise StartupError(
                 f"no memory can be shared with the engine's process: {error.strerror}: "
                 f"{error.filename} (a container gets /dev/shm by --shm-size or --ipc=host)"
@@ -191,6 +194,8 @@ class Supervisor:
         try:
             engine = Engine(self._context, spec, self._hear)
         except (OSError, zmq.ZMQError) as error:
+            if is_want(error.errno):
+                raise NoDescriptors(f"cannot start an engine: {error.strerror}") from error
             raise StartupError(f"cannot start an engine at {address}: {error}") from error
         self._engine = engine
         try:
@@ -236,8 +241,11 @@ class Supervisor:
         """Try until an engine serves. Raises EngineLost when that was tried enough."""
         if self._settings.engine.isolation == "inline":
             raise EngineLost(f"{why}; an inline engine is not restarted")
+        died = True
         while True:
-            wait_s = self._restarts.died(self._clock(), served_s)
+            wait_s: float | None = self._settings.engine.restart_backoff_s
+            if died:
+                wait_s = self._restarts.died(self._clock(), served_s)
             if wait_s is None:
                 deaths = self._settings.engine.max_deaths
                 raise EngineLost(f"the engine died {deaths} times, the last time: {why}")
@@ -247,6 +255,7 @@ class Supervisor:
                 await self._launch()
             except StartupError as error:
                 why, served_s = str(error), 0.0
+                died = not isinstance(error, NoDescriptors)
                 if self._engine is not None:
                     self._chosen.engine_gone(self._engine.suspect.ticket)
                 log.error("engine_start_failed", generation=self._generation, why=why)
