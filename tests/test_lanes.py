@@ -63,15 +63,17 @@ async def test_what_is_given_up_while_it_waits_is_never_begun_and_blocks_nobody(
     first = asyncio.create_task(lane.run(0, held))
     await asyncio.sleep(0)
     left = asyncio.create_task(lane.run(1, lambda: done.append("left")))
-    next_ = asyncio.create_task(lane.run(2, lambda: done.append("next")))
+    next_ = asyncio.create_task(lane.run(20_000, lambda: done.append("next")))
     await asyncio.sleep(0)
     left.cancel()
     first.cancel()  # its thread goes on, and keeps the lane
     await asyncio.sleep(0.02)
+    small = asyncio.create_task(lane.run(0, lambda: done.append("small")))
+    await asyncio.sleep(0)
     assert done == []
     held.go.set()
-    await next_
-    assert done == ["next"]
+    await asyncio.gather(next_, small)
+    assert done == ["small", "next"]
     lane.close()
 
 
