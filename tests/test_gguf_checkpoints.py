@@ -8,6 +8,8 @@ import pytest
 from torch import Tensor, nn
 
 from models.errors import ModelError
+from models.gguf_config import from_gguf
+from models.gguf_file import read_gguf
 from models.load import load
 from tests.answers import assert_same, in_transformers, one_thread, options
 from tests.test_checkpoints import LINEAR, YARN
@@ -170,3 +172,11 @@ def refusal(path: Path) -> str:
         load(options(path))
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_factor_divides_the_stored_factors_too(tmp_path: Path) -> None:
+    model = tiny_model("llama, llama3 rope")
+    plain = from_gguf(read_gguf(write_gguf(model, tmp_path / "a.gguf"))).rope.frequencies
+    both = from_gguf(read_gguf(write_gguf(model, tmp_path / "b.gguf", metadata=FACTOR))).rope
+    assert plain is not None
+    assert both.frequencies == pytest.approx([frequency / 4 for frequency in plain])
