@@ -308,7 +308,7 @@ def test_without_the_extra_a_command_says_so_and_exits_2(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "bench.plots")
     assert load.main([]) == 2
-    assert "needs the extra `bench`" in capsys.readouterr().err
+    assert "matplotlib is not installed: pip install matplotlib" in capsys.readouterr().err
 
 
 ENGINE = """
