@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models.batch import IN_FLIGHT
-from models.device_edits import Previous
+from models.device_previous import Previous
 from models.step_inputs import StepInputs
 from models.transfers import upload
 

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from memory.attention.interface import AttentionBackend
 from models.batch import IN_FLIGHT, Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
-from models.device_edits import Previous
+from models.device_edits import DeviceEdits
 from models.device_faults import device_faults
 from models.device_inputs import moved
+from models.device_previous import Previous
 from models.device_sampling import Scores, draw, prompt_logprobs
 from models.graphs import DecodeGraphs
 from models.layers import HEAD_ROWS
@@ -39,6 +40,7 @@ class DeviceRunner:
         self._attention = attention
         self._graphs = graphs
         self._device = torch.device(attention.spec.device)
+        self._edits = DeviceEdits()
         self._previous = self._nothing = Previous(
             torch.zeros(0, dtype=torch.int64, device=self._device), {}
         )
@@ -124,7 +126,7 @@ class DeviceRunner:
         rows = [inputs.rows[i] for i in asked.draws]
         if not rows:
             return lambda: chunks
-        drawn = draw(logits, rows, previous)
+        drawn = draw(logits, rows, previous, self._edits)
         places = {row.request: place for place, row in enumerate(rows)}
         self._previous = Previous(drawn.tokens, places)
         fetched = drawn.fetch()

@@ -18,7 +18,9 @@ from torch import Tensor
 
 from models.batch import Row, RowResult, TokenLogprob
 from models.device_draws import Filters, drawn, scored
-from models.device_edits import Previous, edit, is_edited
+from models.device_edits import DeviceEdits
+from models.device_previous import Previous
+from models.edits import is_edited
 from models.philox import uniform
 from models.sampling import GREEDY_BELOW, UndrawableError, fault, first_argmax
 from models.transfers import download, upload
@@ -61,18 +63,25 @@ class Drawn:
         return results
 
 
-def draw(logits: Tensor, rows: Sequence[Row], previous: Previous | None = None) -> Drawn:
+def draw(
+    logits: Tensor,
+    rows: Sequence[Row],
+    previous: Previous | None = None,
+    edits: DeviceEdits | None = None,
+) -> Drawn:
     """Draw the next token of each row without waiting for it. `logits` float32 [R, V] belong
     to `rows`, in order; they are not changed. `previous` is needed for penalties on a token
-    in flight. Raises what `models.device_edits.edit` raises."""
+    in flight, and `edits`, the same from step to step, spares making again what requests
+    repeat. Raises what `DeviceEdits.of` raises."""
     best, raw_peak = _peaks(logits)
     peak = raw_peak.clone()
+    edited = (edits or DeviceEdits()).of(rows, logits, previous)
     for want, places in _groups(rows, logits.shape[1]):
         group = [rows[i] for i in places]
         (at,) = upload(logits.device, np.array(places, np.int64))
         values = logits.index_select(0, at)
-        if want.edits:
-            edit(values, group, previous)
+        if want.edits and edited is not None:
+            edited.apply(values, places)
             _settle(values, at, best, peak)
         if want.draws:
             tops = peak.index_select(0, at)

@@ -10,7 +10,7 @@ from memory.attention.interface import AttentionBackend
 from models.ahead import Drawn
 from models.batch import Landed, Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
 from models.layers import HEAD_ROWS
-from models.sampling import UndrawableError, choose, first_argmax, prompt_logprobs
+from models.sampling import Sampler, UndrawableError, first_argmax, prompt_logprobs
 from models.shard import Model
 from models.step_inputs import StepInputs, step_inputs
 from models.wanted import Results, Wanted, split, wanted
@@ -25,6 +25,7 @@ class TorchRunner:
         self._model = model
         self._attention = attention
         self._drawn = Drawn()
+        self._sampler = Sampler()
 
     def start(self, batch: StepBatch) -> Landing:
         rows = self._drawn.resolved(batch.rows)
@@ -72,7 +73,7 @@ class TorchRunner:
         results: Results = {row.request: RowResult() for row in inputs.rows}
         rows = [inputs.rows[i] for i in asked.draws]
         for row, result in zip(
-            rows, choose(logits, rows, self._argmax) if rows else (), strict=True
+            rows, self._sampler.choose(logits, rows, self._argmax) if rows else (), strict=True
         ):
             results[row.request] = result
         at = len(rows)

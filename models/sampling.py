@@ -1,14 +1,16 @@
 """From logits to the next tokens of a step.
 
 A row's token depends on its own logits, request and output position, never on its batch
-mates or its place: each row is worked on by itself, in arrays of its own, in one thread.
+mates or its place: each row is worked on by itself, or summed by itself where all are worked
+on at once.
 The order is fixed: log-probabilities of the raw distribution; bias; repetition penalty
 (prompt and output); frequency and presence penalties (output); stop ids masked before
 `min_tokens`; temperature; top-k; top-p; min-p; draw. Among equals the lowest id goes first,
-everywhere. Nothing is kept between steps: penalties are counted from the row.
+everywhere.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.batch import Row, RowResult, Sampling, TokenLogprob
+from models.edits import Edits, is_edited
+from models.kept import Kept
 from models.philox import uniform
 
 Floats = NDArray[np.float32]
@@ -41,20 +45,39 @@ def first_argmax(logits: Tensor) -> Tensor:
     return torch.from_numpy(logits.numpy().argmax(axis=1))  # 5 times faster than torch's
 
 
+class Sampler:
+    """Draws the next token of each row, step after step. What it keeps between steps is what
+    rows say anyway, so that no token depends on it."""
+
+    def __init__(self) -> None:
+        self._edits = Kept(Edits)
+
+    def choose(
+        self, logits: Tensor, rows: Sequence[Row], argmax: Argmax = first_argmax
+    ) -> list[RowResult]:
+        """`logits` float32 [R, V] belong to `rows`, in order; they are not changed. A row that
+        cannot be drawn from has `error` set and no token."""
+        plain = [_is_plain(row) for row in rows]
+        results = _choose_plain(logits, argmax) if any(plain) else [RowResult()] * len(rows)
+        raw = logits.cpu().numpy()
+        edited = [i for i, row in enumerate(rows) if is_edited(row)]
+        made = self._edits.of([rows[i] for i in edited])
+        edits = dict(zip(edited, made, strict=True))
+        others = [i for i, easy in enumerate(plain) if not easy]
+        draws = uniform(
+            [rows[i].sampling.seed for i in others], [len(rows[i].output) for i in others]
+        )
+        for i, draw in zip(others, draws.tolist(), strict=True):
+            results[i] = _choose_row(raw[i], rows[i], edits.get(i), draw)
+        _add_logprobs(logits, rows, results)
+        return results
+
+
 def choose(
     logits: Tensor, rows: Sequence[Row], argmax: Argmax = first_argmax
 ) -> list[RowResult]:
-    """Draw the next token of each row. `logits` float32 [R, V] belong to `rows`, in order;
-    they are not changed. A row that cannot be drawn from has `error` set and no token."""
-    plain = [_is_plain(row) for row in rows]
-    results = _choose_plain(logits, argmax) if any(plain) else [RowResult()] * len(rows)
-    others = [i for i, easy in enumerate(plain) if not easy]
-    draws = uniform(
-        [rows[i].sampling.seed for i in others], [len(rows[i].output) for i in others]
-    )
-    for i, draw in zip(others, draws.tolist(), strict=True):
-        results[i] = _choose_row(logits[i].cpu().numpy(), rows[i], draw)
-    return results
+    """`Sampler.choose` of a step without one before."""
+    return Sampler().choose(logits, rows, argmax)
 
 
 def prompt_logprobs(
@@ -63,26 +86,15 @@ def prompt_logprobs(
     """Log-probability of each target under its row of `logits` float32 [T, V], with the
     `alternatives` most likely tokens. Raises UndrawableError for a row without a
     distribution."""
-    found = zip(logits.cpu().numpy(), targets, strict=True)
-    return tuple(_logprob(row, target, alternatives) for row, target in found)
+    for row in logits.numpy():
+        _peak(row)
+    return tuple(_logprobs(logits, targets, [alternatives] * len(targets)))
 
 
 def _is_plain(row: Row) -> bool:
     """Greedy on the raw logits."""
     s = row.sampling
-    return (
-        s.temperature < GREEDY_BELOW
-        and s.logprobs is None
-        and not s.logit_bias
-        and s.repetition_penalty == 1.0
-        and s.frequency_penalty == 0.0
-        and s.presence_penalty == 0.0
-        and not masks_stops(row)
-    )
-
-
-def masks_stops(row: Row) -> bool:
-    return bool(row.sampling.stop_ids) and len(row.output) < row.sampling.min_tokens
+    return s.temperature < GREEDY_BELOW and not is_edited(row)
 
 
 def _choose_plain(logits: Tensor, argmax: Argmax) -> list[RowResult]:
@@ -94,15 +106,13 @@ def _choose_plain(logits: Tensor, argmax: Argmax) -> list[RowResult]:
     ]
 
 
-def _choose_row(raw: Floats, row: Row, draw: float) -> RowResult:
-    s = row.sampling
+def _choose_row(raw: Floats, row: Row, edits: Edits | None, draw: float) -> RowResult:
     try:
         _peak(raw)
-        token = _draw(_adjusted(raw, row), s, draw)
-        logprobs = () if s.logprobs is None else (_logprob(raw, token, s.logprobs),)
+        logits = raw if edits is None else edits.edited(raw, row)
+        return RowResult(tokens=(_draw(logits, row.sampling, draw),))
     except UndrawableError as error:
         return RowResult(error=str(error))
-    return RowResult(tokens=(token,), logprobs=logprobs)
 
 
 def fault(peak: float) -> str:
@@ -114,26 +124,6 @@ def _peak(logits: Floats) -> np.float32:
     if not np.isfinite(peak):
         raise UndrawableError(fault(float(peak)))
     return peak
-
-
-def _adjusted(raw: Floats, row: Row) -> Floats:
-    """Bias, penalties and the mask, on a copy."""
-    s, logits = row.sampling, raw.copy()
-    for token, bias in s.logit_bias:
-        logits[token] += np.float32(bias)
-    if s.repetition_penalty != 1.0:
-        seen = np.array([*row.prompt, *row.output], np.intp)
-        known, penalty = logits[seen], np.float32(s.repetition_penalty)
-        with np.errstate(all="ignore"):  # a penalty of next to nothing leaves the range
-            raised = np.minimum(known / penalty, np.finfo(np.float32).max)
-            logits[seen] = np.where(known > 0, raised, known * penalty)
-    if s.frequency_penalty or s.presence_penalty:
-        ids, counts = np.unique(np.array(row.output, np.intp), return_counts=True)
-        penalties = s.frequency_penalty * counts + s.presence_penalty
-        logits[ids] -= penalties.astype(np.float32)
-    if masks_stops(row):
-        logits[list(s.stop_ids)] = -np.inf
-    return logits
 
 
 def _draw(logits: Floats, s: Sampling, draw: float) -> int:
@@ -161,7 +151,21 @@ def _weights(heights: Floats, top_k: int) -> Floats:
 
 
 def _largest(values: Floats, count: int) -> Ids:
-    """Where the `count` largest are, in ascending order of place; the first among equals."""
+    """Where the `count` largest are, in ascending order of place; the first among equals.
+
+    So many blocks have a value of at least the `count`-th largest of the blocks' maxima; what
+    is smaller need not be looked at.
+    """
+    if count == 0:
+        return np.array([], np.intp)
+    peaks = np.maximum.reduceat(values, np.arange(0, len(values), _BLOCK))
+    if count < len(peaks):
+        places = np.flatnonzero(values >= np.partition(peaks, -count)[-count])
+        return places[_largest_of(values[places], count)]
+    return _largest_of(values, count)
+
+
+def _largest_of(values: Floats, count: int) -> Ids:
     least = len(values) - count
     return _down_to(values, np.partition(values, least)[least], count)
 
@@ -210,11 +214,32 @@ def _token_at(weights: Floats, draw: float) -> int:
     return block * _BLOCK + int(np.searchsorted(inside, rest, side="right"))
 
 
-def _logprob(raw: Floats, token: int, alternatives: int) -> TokenLogprob:
-    peak = _peak(raw)
-    heights = raw - peak
-    log_mass = np.log(np.exp(heights, out=heights).sum())
-    best = _largest(raw, min(alternatives, len(raw))) if alternatives else np.array([], np.intp)
-    best = best[np.argsort(-raw[best], kind="stable")]
-    top = zip(best.tolist(), (raw[best] - peak - log_mass).tolist(), strict=True)
-    return TokenLogprob(token, float(raw[token] - peak - log_mass), tuple(top))
+def _add_logprobs(logits: Tensor, rows: Sequence[Row], results: list[RowResult]) -> None:
+    """To the results of rows that drew and want them."""
+    wanted = [
+        i
+        for i, row in enumerate(rows)
+        if row.sampling.logprobs is not None and results[i].tokens
+    ]
+    if not wanted:
+        return
+    raw = logits if len(wanted) == len(rows) else logits[wanted]
+    counts = [rows[i].sampling.logprobs or 0 for i in wanted]
+    found = _logprobs(raw, [results[i].tokens[0] for i in wanted], counts)
+    for i, logprob in zip(wanted, found, strict=True):
+        results[i] = replace(results[i], logprobs=(logprob,))
+
+
+def _logprobs(
+    logits: Tensor, tokens: Sequence[int], alternatives: Sequence[int]
+) -> Iterator[TokenLogprob]:
+    """Of a token of each row of `logits` float32 [R, V], with so many of the most likely. All
+    rows at once, each summed by itself in one order."""
+    lines = torch.log_softmax(logits, dim=1).numpy()
+    for raw, line, token, count in zip(
+        logits.numpy(), lines, tokens, alternatives, strict=True
+    ):
+        best = _largest(raw, min(count, len(raw)))
+        best = best[np.argsort(-raw[best], kind="stable")]
+        top = zip(best.tolist(), line[best].tolist(), strict=True)
+        yield TokenLogprob(token, float(line[token]), tuple(top))

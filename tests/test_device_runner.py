@@ -18,8 +18,8 @@ from memory.attention.interface import KVSpec
 from memory.attention.reference import ReferenceAttention
 from models import device_runner, device_sampling, devices
 from models.batch import IN_FLIGHT, AheadRunner, RequestId, Row, Sampling, StepBatch
-from models.device_edits import Previous
 from models.device_inputs import moved
+from models.device_previous import Previous
 from models.device_runner import DeviceRunner
 from models.device_weights import OnDevice
 from models.devices import choose_device, choose_dtype

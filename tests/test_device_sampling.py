@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import device_sampling
 from models.batch import IN_FLIGHT, RequestId, Row, RowResult, Sampling
-from models.device_edits import Previous
+from models.device_edits import DeviceEdits
+from models.device_previous import Previous
 from models.device_sampling import draw, prompt_logprobs
 from models.philox import uniform
 from models.sampling import GREEDY_BELOW, UndrawableError, choose
@@ -285,6 +286,61 @@ def test_a_token_in_flight_that_nobody_drew_raises():
         draw(torch.zeros(1, 2), [row], Previous(torch.tensor([0]), {}))
 
 
+BIASED = st.builds(
+    dataclasses.replace,
+    PENALTIES,
+    logit_bias=st.sampled_from([(), ((3, 1.5), (5, -2.0))]),
+    logprobs=st.sampled_from([None, 1]),
+)
+TURNS = st.lists(st.lists(st.integers(0, 4), unique=True, min_size=1), max_size=9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(BIASED, FEW), min_size=5, max_size=5), TURNS, st.booleans())
+def test_what_is_kept_between_steps_changes_no_bit(requests, turns, flies):
+    """Requests come and go as when they are preempted; the token that a request draws may be
+    told a step later. A row may fail in between."""
+    edits, previous = DeviceEdits(), Previous(torch.zeros(0, dtype=torch.int64), {})
+    outputs = [[] for _ in requests]
+    for number, turn in enumerate(turns):
+        rows = [make_row(*requests[i], outputs[i], request=i) for i in turn]
+        for row in rows:
+            row.prompt = requests[row.request][1]  # the request's own, as from the engine
+            if flies and row.request in previous.places:
+                row.output = [*row.output[:-1], IN_FLIGHT]
+        logits = make_logits(len(rows), number, spread=1.0, vocab=8)
+        if number == 3:  # a token that the model does not have: all begins anew
+            with pytest.raises(IndexError):
+                draw(
+                    logits, [make_row(Sampling(presence_penalty=1.0), output=[9])], edits=edits
+                )
+        found = draw(logits, rows, previous, edits)
+        assert torch.equal(found.packed, draw(logits, rows, previous).packed)
+        previous = Previous(found.tokens, {row.request: at for at, row in enumerate(rows)})
+        for i, token in zip(turn, found.tokens.tolist(), strict=True):
+            outputs[i].append(token)
+
+
+class Told(list):
+    """Counts how often somebody reads all of it."""
+
+    read = 0
+
+    def __iter__(self):
+        self.read += 1
+        return super().__iter__()
+
+
+def test_a_prompt_is_counted_once():
+    prompt, edits = Told(range(8)), DeviceEdits()
+    sampling = Sampling(repetition_penalty=1.5)
+    for count in range(5):
+        row = make_row(sampling, [1], [2] * count)
+        row.prompt = prompt
+        draw(torch.zeros(1, 8), [row], edits=edits)
+    assert prompt.read == 1
+
+
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -415,9 +471,10 @@ def test_what_is_worked_on_at_once_is_bounded(monkeypatch):
     monkeypatch.setattr(device_sampling, "AT_ONCE", 3 * VOCAB + 7)
     kinds = [Sampling(temperature=1.0, top_p=0.9), Sampling(presence_penalty=1.0, logprobs=1)]
     rows = [make_row(kinds[i % 2], output=(3,)) for i in range(20)]
-    logits = torch.zeros(20, VOCAB)
+    logits, edits = torch.zeros(20, VOCAB), DeviceEdits()
+    draw(logits, rows, edits=edits)  # makes the table of what they know, which stays
     with Watch() as watch:
-        draw(logits, rows)
+        draw(logits, rows, edits=edits)
     assert watch.largest == 3 * VOCAB
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.batch import RequestId, Row, RowResult, Sampling
 from models.philox import philox4x32, uniform
-from models.sampling import UndrawableError, choose, prompt_logprobs
+from models.sampling import Sampler, UndrawableError, _largest, choose, prompt_logprobs
 
 VOCAB = 1003
 
@@ -124,6 +124,73 @@ def test_threads_do_not_change_a_token(threads):
         assert choose(logits, rows) == expected
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 33])
+def test_log_probabilities_have_the_same_bits_in_any_batch(rows, threads):
+    logits = 3 * torch.randn(33, 49153, generator=torch.Generator().manual_seed(2))
+    row = make_row(Sampling(logprobs=20))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        alone = [choose(logits[i : i + 1], [row])[0] for i in range(rows)]
+        assert choose(logits[:rows], [row] * rows) == alone
+        assert choose(logits, [row] * 33)[:rows] == alone
+        scored = prompt_logprobs(logits[:rows], [r.tokens[0] for r in alone], 20)
+        assert [(found,) for found in scored] == [r.logprobs for r in alone]
+    finally:
+        torch.set_num_threads(before)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(SAMPLINGS, st.lists(st.integers(0, 20), max_size=9)), min_size=4, max_size=4
+    ),
+    st.lists(st.lists(st.integers(0, 3), unique=True, min_size=1), max_size=9),
+)
+def test_what_is_kept_between_steps_changes_no_bit(requests, turns):
+    """Requests come and go as when they are preempted."""
+    sampler, outputs = Sampler(), [[] for _ in requests]
+    for number, turn in enumerate(turns):
+        rows = [make_row(requests[i][0], requests[i][1], outputs[i]) for i in turn]
+        for i, row in zip(turn, rows, strict=True):
+            row.request, row.prompt = RequestId(i), requests[i][1]
+        logits = torch.randn(len(rows), VOCAB, generator=torch.Generator().manual_seed(number))
+        logits[:, :20] += 3
+        found = sampler.choose(logits, rows)
+        assert found == choose(logits, rows)
+        for i, result in zip(turn, found, strict=True):
+            outputs[i] += result.tokens
+
+
+class Told(list):
+    """Counts how often somebody reads all of it."""
+
+    read = 0
+
+    def __iter__(self):
+        self.read += 1
+        return super().__iter__()
+
+
+def test_a_prompt_and_a_bias_are_walked_once():
+    prompt, bias, sampler = Told([1, 2]), Told([(3, 1.0), (4, 2.0)]), Sampler()
+    sampling = Sampling(repetition_penalty=1.5, logit_bias=bias)
+    for count in range(5):
+        row = make_row(sampling, [1], [2] * count)
+        row.prompt = prompt
+        sampler.choose(torch.zeros(1, 8), [row])
+    assert prompt.read == 1
+    assert bias.read <= 1
+
+
+@pytest.mark.parametrize("count", [1, 20, 255, 256, 600, 1003])
+def test_the_largest_are_those_of_a_full_sort(count):
+    values = np.round(np.random.default_rng(count).normal(size=VOCAB), 2).astype(np.float32)
+    expected = sorted(range(VOCAB), key=lambda i: (-values[i], i))[:count]
+    assert _largest(values, count).tolist() == sorted(expected)
 
 
 def test_a_position_draws_anew_and_a_seed_repeats():
