@@ -34,7 +34,7 @@ def run_calibration(
         print(f"walkway: {error}", file=sys.stderr)
         return 2
     try:
-        timings = _measure(built, room_of(built, settings), repeats)
+        timings = _measure(built, room_of(built), repeats)
         profile = _profile(out.stem, built, settings, timings)
         save(profile, out)
     except OSError as error:
@@ -50,11 +50,11 @@ def run_calibration(
     return 0
 
 
-def room_of(built: Built, settings: Settings) -> Room:
+def room_of(built: Built) -> Room:
     """What the engine has room for."""
     return Room(
-        max_tokens=settings.engine.max_step_tokens,
-        max_rows=settings.engine.max_rows,
+        max_tokens=built.ready.max_step_tokens,
+        max_rows=built.ready.max_rows,
         pages=built.ready.num_pages - 1,
         host_pages=built.core.residency.host.num_pages,
         page_size=built.ready.page_size,
@@ -86,8 +86,8 @@ def _profile(name: str, built: Built, settings: Settings, timings: Sequence[Timi
         device_pages=ready.num_pages - 1,
         host_pages=built.core.residency.host.num_pages,
         page_size=ready.page_size,
-        max_rows=settings.engine.max_rows,
-        max_step_tokens=settings.engine.max_step_tokens,
+        max_rows=ready.max_rows,
+        max_step_tokens=ready.max_step_tokens,
         context_tokens=ready.context_tokens,
         watermark_pages=settings.memory.watermark_pages,
         target_gap_s=None if gap_ms is None else gap_ms / 1000,

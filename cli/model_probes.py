@@ -25,6 +25,7 @@ from models.shard import refuse_uneven
 from models.source import cached_path
 from models.toy import refuse_ranks
 from service.settings import Settings
+from service.step_sizes import step_sizes
 
 LOGIT_BYTES = 4
 MULTIPROCESSORS = 132
@@ -128,11 +129,12 @@ def device_bytes(config: ModelConfig, settings: Settings, spec: KVSpec) -> int:
     if spec.device == "cpu":
         return 0
     memory, engine = settings.memory, settings.engine
+    sizes = step_sizes(engine, spec.device)
     weights = weight_bytes(config, engine.tensor_parallel, spec.dtype.itemsize)
     pages = memory.num_pages or max(2, (memory.pool_bytes or 0) // spec.page_bytes)
-    logits = engine.max_rows * config.vocab_size * LOGIT_BYTES
-    states = engine.max_step_tokens * config.hidden_size * spec.dtype.itemsize * 4
-    working = workspace_bytes(spec, engine.max_rows, MULTIPROCESSORS)
+    logits = sizes.max_rows * config.vocab_size * LOGIT_BYTES
+    states = sizes.max_step_tokens * config.hidden_size * spec.dtype.itemsize * 4
+    working = workspace_bytes(spec, sizes.max_rows, MULTIPROCESSORS)
     return weights + pages * spec.page_bytes + logits + states + working
 
 

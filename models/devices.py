@@ -23,6 +23,13 @@ def choose_device(requested: str) -> str:
     return requested
 
 
+def memory_bytes(device: str) -> int | None:
+    """All that a GPU has; None for a CPU."""
+    if device == "cpu":
+        return None
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
 def choose_dtype(requested: DtypeName, device: str) -> str:
     """A name of `DTYPES`. ModelError for fp16 on a CPU."""
     if requested == "auto":

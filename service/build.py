@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,6 +27,7 @@ from service.planner import OwnFlag, Planner
 from service.residency import Residency
 from service.settings import Memory, Settings
 from service.step import StepLimits
+from service.step_sizes import StepSizes, step_sizes
 from service.strategy import make_scheduler
 
 if TYPE_CHECKING:
@@ -63,14 +64,17 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
     )
     planner.options = shown_options(scheduler, chosen.options)
     if settings.model.source == "toy":
+        sizes = step_sizes(settings.engine, "cpu")
         model = _toy(settings)
     else:
+        sizes = _sizes(settings)
         load = partial(
             _loaded,
             ranks=settings.engine.tensor_parallel,
             on_lost=partial(_end_at_once, planner),
         )
-        model = _decoder(settings, bring_up or load)
+        model = _decoder(settings, sizes, bring_up or load)
+        log.info("step_sizes", **asdict(sizes))
     residency = Residency(
         PageAllocator(model.ready.num_pages, settings.memory.prefix_cache),
         HostPages(model.host_pages),
@@ -78,8 +82,8 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
     )
     gap_ms = settings.engine.target_gap_ms
     limits = StepLimits(
-        settings.engine.max_rows,
-        settings.engine.max_step_tokens,
+        sizes.max_rows,
+        sizes.max_step_tokens,
         settings.memory.watermark_pages,
         None if gap_ms is None else gap_ms / 1e3,
     )
@@ -89,7 +93,7 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
         planner,
         limits,
         audit,
-        steps_in_flight=settings.engine.steps_in_flight,
+        steps_in_flight=sizes.steps_in_flight,
     )
     ready = msgspec.structs.replace(
         model.ready,
@@ -125,7 +129,15 @@ def _measured(model: _Model, limits: StepLimits) -> CostMeter:
     return meter
 
 
-def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
+def _sizes(settings: Settings) -> StepSizes:
+    """Of the device that `model.device` means here. Raises ModelError where there is none."""
+    from models.devices import choose_device, memory_bytes
+
+    device = choose_device(settings.model.device)
+    return step_sizes(settings.engine, device, memory_bytes(device))
+
+
+def _decoder(settings: Settings, sizes: StepSizes, bring_up: "BringUp") -> _Model:
     # Imported here: torch costs seconds, which the toy is not to pay.
     from models.load import LoadOptions
 
@@ -142,8 +154,8 @@ def _decoder(settings: Settings, bring_up: "BringUp") -> _Model:
             max_context_tokens=settings.model.max_context_tokens,
             device=settings.model.device,
             device_fraction=settings.memory.device_fraction,
-            max_rows=settings.engine.max_rows,
-            max_step_tokens=settings.engine.max_step_tokens,
+            max_rows=sizes.max_rows,
+            max_step_tokens=sizes.max_step_tokens,
             cuda_graphs=settings.engine.cuda_graphs,
             batch_invariant=settings.attention.batch_invariant,
         )

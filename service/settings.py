@@ -6,7 +6,7 @@ without `__` are none of ours, such as the `WALKWAY_PORT` that Kubernetes sets.
 `service.config` reads them.
 """
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,9 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.sizes import read_size
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class Group(BaseModel):
@@ -127,12 +130,16 @@ class Engine(Group):
     isolation: Literal["process", "inline"] = Field(
         "process", description="`inline` runs the engine in a thread: tests, debugging."
     )
-    max_rows: int = Field(32, ge=1, description="Requests computed in one step at most.")
-    max_step_tokens: int = Field(
-        512,
-        ge=1,
-        description="Tokens of one step, decode rows included. Larger prefills "
-        "faster and lets running requests wait longer between tokens.",
+    max_rows: AtLeastOne | Literal["auto"] = Field(
+        "auto",
+        description="Requests computed in one step at most. `auto`: 32 on a CPU, 256 on a GPU. "
+        "More answer more at once, each of them more slowly.",
+    )
+    max_step_tokens: AtLeastTwo | Literal["auto"] = Field(
+        "auto",
+        description="Tokens of one step, decode rows included. `auto`: 512 on a CPU, 8192 on a "
+        "GPU, 4096 on one of under 40 GiB. Larger prefills faster and lets running requests "
+        "wait longer between tokens.",
     )
     target_gap_ms: float | None = Field(
         None,
@@ -148,10 +155,11 @@ class Engine(Group):
         "this process may use, by affinity and CPU limits (cgroups), whole cores. More than "
         "those wait for each other.",
     )
-    steps_in_flight: Literal[1, 2] = Field(
-        1,
+    steps_in_flight: Literal[1, 2, "auto"] = Field(
+        "auto",
         description="2: plan the next step while one is computed. For devices that are faster "
-        "than Python; a request that stops then costs a row more.",
+        "than Python; a request that stops then costs a row more. `auto`: 1 on a CPU and with "
+        "`tensor_parallel`, 2 on a GPU.",
     )
     tensor_parallel: int = Field(
         1, ge=1, description="Processes that share each layer; must divide the KV heads."
@@ -172,10 +180,11 @@ class Engine(Group):
 
     @model_validator(mode="after")
     def _leaves_room_for_prefills(self) -> Self:
-        if self.max_step_tokens <= self.max_rows:
+        rows, tokens = self.max_rows, self.max_step_tokens
+        if rows != "auto" and tokens != "auto" and tokens <= rows:
             raise ValueError(
-                f"max_step_tokens ({self.max_step_tokens}) must be above max_rows "
-                f"({self.max_rows}): else rows that decode can hold up every arrival"
+                f"max_step_tokens ({tokens}) must be above max_rows ({rows}): "
+                "else rows that decode can hold up every arrival"
             )
         return self
 
@@ -188,7 +197,7 @@ class Engine(Group):
                 f"tensor_parallel ({self.tensor_parallel}) needs isolation = process: when a "
                 "rank dies, the process of the engine has to end"
             )
-        if self.steps_in_flight > 1:
+        if self.steps_in_flight == 2:
             raise ValueError(
                 f"tensor_parallel ({self.tensor_parallel}) needs steps_in_flight = 1: the "
                 "ranks are told a step's tokens, which must have returned"

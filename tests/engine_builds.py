@@ -10,6 +10,7 @@ from models.errors import ModelError
 from service.engine_process import Built
 from service.messages import Ready
 from service.settings import Settings
+from service.step_sizes import step_sizes
 from tests.cores import make_core, make_toy
 
 SLEEP, NAP, RAISE, KILL, NO_MEMORY = 201, 202, 203, 204, 205
@@ -56,7 +57,8 @@ class TouchyRunner:
 
 
 def touchy(settings: Settings) -> Built:
-    core = make_core(pages=4095, page_size=4, rows=settings.engine.max_rows, audit=None)
+    rows = step_sizes(settings.engine, "cpu").max_rows
+    core = make_core(pages=4095, page_size=4, rows=rows, audit=None)
     return Built(core, TouchyRunner(make_toy(core)), READY)
 
 

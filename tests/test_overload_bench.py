@@ -51,6 +51,7 @@ from service.messages import StepStats
 from service.metrics import Metrics
 from service.metrics.endpoint import MetricsServer
 from service.planner import BrokenScheduler
+from service.step_sizes import step_sizes
 from service.strategy import make_scheduler
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -211,7 +212,7 @@ def _simulated(
     jobs: Sequence[Job], variant: Variant, profile: Profile, clients: int | None = None
 ) -> Run:
     settings = load_settings(None, variant.settings)
-    chosen, rows = settings.scheduler, settings.engine.max_rows
+    chosen, rows = settings.scheduler, step_sizes(settings.engine, "cpu").max_rows
     arrivals = [Arrival(job.at_s, len(job.prompt), job.max_tokens) for job in jobs]
     load = Load("memory", [Demand(arrival) for arrival in arrivals], clients)
     profile = msgspec.structs.replace(profile, max_rows=rows)

@@ -24,6 +24,7 @@ from service.engine_process import Build, Built
 from service.frontend import FrontEnd
 from service.messages import Ready
 from service.settings import Settings
+from service.step_sizes import step_sizes
 from service.strategy import make_scheduler
 from tests.cores import make_core, make_toy
 
@@ -58,8 +59,8 @@ def toy_build(
             pages=pages,
             page_size=PAGE_SIZE,
             host=host,
-            rows=settings.engine.max_rows,
-            budget=settings.engine.max_step_tokens,
+            rows=step_sizes(settings.engine, "cpu").max_rows,
+            budget=step_sizes(settings.engine, "cpu").max_step_tokens,
             audit=None,
         )
         chosen = settings.scheduler
