@@ -44,7 +44,8 @@ class StepModel:
 
     `weights_s` is the time to read the weights once: arithmetic on tokens hides behind it, up
     to that time. 0 where none does. `link_token_s` is what devices send each other of a
-    token, which hides behind nothing.
+    token, which hides behind nothing. `eager_s` is what a step with prefill takes beyond
+    `fixed_s`, because no graph replays it.
     """
 
     fixed_s: float
@@ -55,6 +56,7 @@ class StepModel:
     page_s: float
     weights_s: float = 0.0
     link_token_s: float = 0.0
+    eager_s: float = 0.0
 
     def seconds(self, work: Work) -> float:
         """How long a step takes; one that only moves pages has no fixed cost."""
@@ -65,7 +67,8 @@ class StepModel:
         attention_s = work.context_tokens * self.context_token_s + work.pairs * self.pair_s
         sent_s = (work.prefill_tokens + work.rows) * self.link_token_s
         computing_s = max(self.weights_s, arithmetic_s) + attention_s
-        return self.fixed_s + computing_s + sent_s + moving_s
+        launching_s = self.fixed_s + (self.eager_s if work.prefill_tokens else 0.0)
+        return launching_s + computing_s + sent_s + moving_s
 
     def alone_s(self, prompt_tokens: int, output_tokens: int) -> float:
         """How long a request takes that has the engine to itself, its prompt in one step."""

@@ -10,8 +10,11 @@ layers, H query heads, K key heads and head size D, and the shares of the peaks 
 - context_token_s = 2 L K D * 2 bytes / (n B), keys and values that a decode row reads;
 - pair_s = 4 L H D / (n F), the score and the weighted sum of a prefill token with one before;
 - page_s = bytes of a page / (n * PCIe), each GPU moves its own heads;
-- fixed_s: launching, sampling and planning; on several GPUs two all-reduces a layer on top,
-  whose bytes are link_token_s (a ring moves 2 (n - 1) / n of them).
+- fixed_s: starting a graph, sampling and planning, 2 ms (engines in Python are reported at 1.5
+  to 3); on several GPUs two all-reduces a layer on top, whose bytes are link_token_s (a ring
+  moves 2 (n - 1) / n of them);
+- eager_s = 0.1 ms L: a step with prefill is no graph, and launches its kernels one by one, 5 ms
+  in all with 32 layers.
 
 Pages are what the share of memory in use leaves beside weights and activations.
 
@@ -31,7 +34,8 @@ LINK_SHARE = 0.8
 MEMORY_SHARE = 0.9
 ACTIVATION_BYTES = 3 * 2**30
 HOST_BYTES = 64 * 2**30
-STEP_S = 1e-3
+STEP_S = 2e-3
+EAGER_LAYER_S = 0.1e-3
 ALL_REDUCE_S = 10e-6
 PAGE_SIZE = 16
 BF16_BYTES = 2
@@ -118,5 +122,6 @@ def roofline(gpu: GPU, model: Decoder, count: int) -> StepModel:
         pair_s=4 * model.layers * width / flops,
         page_s=PAGE_SIZE * model.token_bytes / (count * gpu.pcie * LINK_SHARE),
         weights_s=model.weight_bytes / bandwidth,
+        eager_s=model.layers * EAGER_LAYER_S,
         link_token_s=reduce_bytes / (gpu.nvlink * LINK_SHARE),
     )
