@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from models.graphs import DecodeGraphs
 from models.layers import HEAD_ROWS
 from models.marks import Mark
 from models.sampling import UndrawableError
+from models.second_try import second_try
 from models.shard import Model
 from models.step_inputs import StepInputs, step_inputs
 from models.wanted import Results, Wanted, split, wanted
@@ -31,14 +33,24 @@ class DeviceRunner:
 
     What it raises ends the step's own rows, but for DeviceLost; a row without a distribution
     (NaN in it), or with a token the model does not have, fails alone. Runs on the device
-    `cpu` too, where a step is over when `start` returns."""
+    `cpu` too, where a step is over when `start` returns.
+
+    `alone`: no other rank is told of steps. Then one that runs out of memory is computed once
+    more. Its rows write the same keys and values to the same slots again, a draw depends on
+    seed and position, and tokens are counted up to a number of outputs. Copies of pages are
+    not repeated: the rows may have written to pages that were copied out."""
 
     def __init__(
-        self, model: Model, attention: AttentionBackend, graphs: DecodeGraphs | None = None
+        self,
+        model: Model,
+        attention: AttentionBackend,
+        graphs: DecodeGraphs | None = None,
+        alone: bool = True,
     ) -> None:
         self._model = model
         self._attention = attention
         self._graphs = graphs
+        self._alone = alone
         self._device = torch.device(attention.spec.device)
         self._edits = DeviceEdits()
         self._previous = self._nothing = Previous(
@@ -57,7 +69,11 @@ class DeviceRunner:
             followed, refused = _followed(batch.rows, previous)
             rows, others = split(followed, self._model.vocab_size)
             refused |= others
-            started = self._launched(rows, previous) if rows else _Started(began, dict)
+            launch = partial(self._launched, rows, previous)
+            if not rows:
+                started = _Started(began, dict)
+            else:
+                started = second_try(launch) if self._alone else launch()
             done = self._mark()
         copies = bool(batch.swap_out or batch.swap_in)
 

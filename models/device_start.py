@@ -74,7 +74,8 @@ def start_on_device(
     if host_pages:
         attention.alloc_host(host_pages)
     _captured(graphs, capture)
-    return Running(DeviceRunner(*leading, graphs), num_pages, host_pages)
+    runner = DeviceRunner(*leading, graphs, alone=seat.shard.size == 1)
+    return Running(runner, num_pages, host_pages)
 
 
 def _first_step(runner: DeviceRunner, page_size: int) -> None:

@@ -63,6 +63,7 @@ class EngineSpec:
 def process_main(spec: EngineSpec) -> None:
     """Entry of the engine's own process, which never outlives the front end."""
     spin_briefly()
+    grow_segments()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     configure_logs(spec.settings.log)
     run_engine(spec, on_built=collect_seldom)
@@ -85,6 +86,13 @@ def spin_briefly() -> None:
     long makes a step ten times slower when somebody else wants the cores: ARCHITECTURE.md.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def grow_segments() -> None:
+    """Let torch's memory on a GPU grow in place instead of in blocks of one size: less of it is
+    free in pieces too small for a step. Call before torch is imported."""
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the name before torch 2.9
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def run_engine(spec: EngineSpec, on_built: Callable[[], None] = lambda: None) -> None:

@@ -1,16 +1,20 @@
 """What a step that fails says about the device it ran on."""
 
+import os
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from models import device_runner
-from models.batch import StepBatch
+from models.batch import Sampling, StepBatch
 from models.device_faults import device_faults
 from models.device_start import room_on_device
 from models.errors import DeviceLost, ModelError
 from models.marks import Mark
 from models.trial import StepSize
-from tests.device_models import Request, Tiny
+from service.engine_process import grow_segments
+from tests.device_models import Request, Rerun, Tiny, run
 from tests.tiny_models import saved, tiny_model
 
 
@@ -36,6 +40,78 @@ def test_an_error_of_the_device_is_more_than_a_failed_step(
     ):
         runner.step(StepBatch([Request(1, [3], [1]).row()]))
     assert "\n" not in str(caught.value)
+
+
+class Short:
+    """Does what it stands for, but in the calls of these numbers memory runs out behind it."""
+
+    def __init__(self, inner: Callable[..., object], *failing: int) -> None:
+        self._inner, self._failing = inner, failing
+        self.calls = 0
+
+    def __call__(self, *arguments: object) -> object:
+        self.calls += 1
+        found = self._inner(*arguments)
+        if self.calls in self._failing:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return found
+
+
+PENALISED = Sampling(
+    temperature=1.0, seed=3, frequency_penalty=3.0, repetition_penalty=1.3, prompt_logprobs=1
+)
+
+
+@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("where", ["_hidden", "_replayed", "_drawn", "_scores"])
+def test_a_step_that_runs_out_of_memory_once_is_computed_again(
+    tiny: Tiny, where: str, ahead: int
+) -> None:
+    """To the bit as one that did not, penalties and tokens in flight included."""
+    found = []
+    for failing in ((), (1, 5)):
+        runner = tiny.on_device(Rerun() if where == "_replayed" else None)
+        short = Short(getattr(runner, where), *failing)
+        setattr(runner, where, short)
+        requests = [
+            Request(id, [3, 4, 5, id], [id, 7 + id], PENALISED, chunk=2) for id in (1, 2)
+        ]
+        run(runner, requests, 5, ahead)
+        assert short.calls > bool(failing)
+        found.append([request.results for request in requests])
+    assert found[0] == found[1]
+    assert all(result.error is None for results in found[0] for result in results)
+
+
+def test_pages_are_copied_once_though_the_step_is_computed_twice(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, copies = tiny.on_device(), []
+    monkeypatch.setattr(runner, "_copy", lambda batch: copies.append(batch.swap_out))
+    monkeypatch.setattr(runner, "_hidden", Short(runner._hidden, 1))
+    runner.step(StepBatch([Request(1, [3], [1]).row()], swap_out=[(2, 0)]))
+    assert copies == [[(2, 0)]]
+
+
+def test_memory_that_runs_out_again_or_beside_other_ranks_is_the_end(tiny: Tiny) -> None:
+    for failing, alone in (((1, 2), True), ((1,), False)):
+        runner = tiny.on_device()
+        runner._alone = alone
+        runner._hidden = Short(runner._hidden, *failing)
+        with pytest.raises(DeviceLost, match=r"CUDA out of memory"):
+            runner.step(StepBatch([Request(1, [3], [1]).row()]))
+
+
+def test_the_engine_s_process_lets_the_pool_of_a_gpu_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    grow_segments()
+    assert os.environ.pop("PYTORCH_ALLOC_CONF") == "expandable_segments:True"
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
+    grow_segments()
+    assert "PYTORCH_ALLOC_CONF" not in os.environ
 
 
 @pytest.fixture
