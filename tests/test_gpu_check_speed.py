@@ -10,7 +10,15 @@ import pytest
 import torch
 from flashinfer import decode
 
-from bench.gpu import attention_speed, bare, copy_speed, plan_cost, throughput
+from bench.gpu import (
+    attention_speed,
+    bare,
+    copy_speed,
+    mixed_step,
+    plan_cost,
+    sampling_speed,
+    throughput,
+)
 from bench.gpu.findings import Findings
 from bench.gpu.made import small_shape
 from bench.gpu.place import Place, cpu_place
@@ -65,6 +73,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_speed, "HEADS", {"default model": (9, 3, 64)})
     monkeypatch.setattr(attention_speed, "DECODES", [RowShape(20)] * 8)
     monkeypatch.setattr(attention_speed, "CHUNK", RowShape(20, 9))
+    monkeypatch.setattr(attention_speed, "WHOLE", (3, 2, 40))
 
 
 def test_attention_is_measured(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +83,7 @@ def test_attention_is_measured(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     names = figures(found)
     assert "default model, batch 2, context 32, of the ceiling" in names
     assert "default model, mixed step, split" in names
+    assert names[-1] == "default model, 3 layers, batch 2, context 40"
 
 
 def test_what_does_not_fit_the_device_is_noted(
@@ -88,8 +98,38 @@ def test_what_does_not_fit_the_device_is_noted(
     assert attention.notes == [
         "default model, batch 1, context 16: not enough device memory",
         "default model, batch 2, context 32: not enough device memory",
+        "default model, 3 layers, batch 2, context 40: not enough device memory",
     ]
     assert [note.split(":")[0] for note in models.notes] == ["default shape", "8B shape"]
+
+
+def test_sampling_is_measured_in_every_way(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling_speed, "VOCAB", 1003)
+    monkeypatch.setattr(sampling_speed, "BATCHES", (1, 3))
+    monkeypatch.setattr(sampling_speed, "ROUNDS", 2)
+    found = Findings()
+    sampling_speed.check(place, found)
+    names = figures(found)
+    assert len(names) == 2 * 2 * len(sampling_speed.WAYS)
+    assert {"top-p, batch 3: host", "penalties, batch 3: device"} <= set(names)
+
+
+def test_a_mixed_step_is_measured_end_to_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixed_step, "SHAPES", {"small shape": small_shape()})
+    monkeypatch.setattr(mixed_step, "DECODES", 3)
+    monkeypatch.setattr(mixed_step, "CONTEXT", 40)
+    monkeypatch.setattr(mixed_step, "CHUNK", 20)
+    monkeypatch.setattr(mixed_step, "ROUNDS", 2)
+    found = Findings()
+    mixed_step.check(place, found)
+    names = figures(found)
+    assert "small shape, 3 decode rows and a chunk of 20" in names
+    assert "small shape, 3 decode rows, graph: starting" in names
+    assert found.checks == 4
 
 
 def test_planning_is_measured(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from memory.attention.interface import AttentionBackend, KVSpec, StepMeta
 
 HEADS = {"default model": (9, 3, 64), "8B": (32, 8, 128)}
 POINTS = ((1, 256), (32, 256), (256, 256), (32, 4096), (256, 4096))
+WHOLE = (32, 256, 1024)  # layers, rows, context: what a model's step attends to
 HALF = Gate(0.5, least=True)
 GATED = (256, 4096)
 LAYERS = 4
@@ -48,6 +49,7 @@ def check(place: Place, findings: Findings) -> None:
             findings.figure(f"{at}, of the ceiling", share, gate=gate)
             place.clear()
         _mixed(place, findings, place.spec(*heads, num_layers=LAYERS), name)
+        _whole(place, findings, heads, name)
 
 
 def layers_past(cache_bytes: int, layer_bytes: int) -> int:
@@ -75,6 +77,19 @@ def _mixed(place: Place, findings: Findings, spec: KVSpec, name: str) -> None:
         backend.plan(meta)
         seconds = _seconds(place, backend, spec, meta) / spec.num_layers
         findings.figure(f"{name}, mixed step, {how}", seconds * 1e6, "us a layer")
+
+
+def _whole(place: Place, findings: Findings, heads: tuple[int, int, int], name: str) -> None:
+    """All layers of a model's decode step, one after the other."""
+    layers, rows, context = WHOLE
+    spec = place.spec(*heads, num_layers=layers)
+    at = f"{name}, {layers} layers, batch {rows}, context {context}"
+    if _kv_bytes(spec, rows, context) > torch.cuda.mem_get_info()[0] - SPARE_BYTES:
+        findings.note(f"{at}: not enough device memory")
+        return
+    backend, meta = _planned(place, spec, [RowShape(context)] * rows, graph_rows=rows)
+    findings.figure(at, _seconds(place, backend, spec, meta) * 1e3, "ms a step")
+    place.clear()
 
 
 def _planned(

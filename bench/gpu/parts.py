@@ -52,6 +52,8 @@ PARTS = (
     _part("default_model", "correctness", 40, "greedy against float32, where the file is"),
     _part("copy_speed", "speed", 15, "device copies, and pages over the bus"),
     _part("attention_speed", "speed", 40, "decode and mixed steps"),
+    _part("sampling_speed", "speed", 30, "drawing tokens, ways and batches"),
+    _part("mixed_step", "speed", 40, "decode rows beside a chunk, end to end"),
     _part("plan_cost", "speed", 15, "planning on the host"),
     _part("throughput", "speed", 150, "core and runner, end to end"),
     _part("bare", "speed", 90, "decode on CUDA cores, and a graph's short plan"),

@@ -42,14 +42,17 @@ def check(place: Place, findings: Findings) -> None:
     for name, config in SHAPES.items():
         if findings.out_of_time(name):
             return
-        needed, free = _needed_bytes(config), torch.cuda.mem_get_info()[0]
-        if free < needed:
-            findings.note(
-                f"{name}: needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free"
-            )
-            continue
-        _shape(place, findings, name, config)
-        place.clear()
+        if free_for(findings, name, config):
+            _shape(place, findings, name, config)
+            place.clear()
+
+
+def free_for(findings: Findings, name: str, config: ModelConfig) -> bool:
+    """Whether the device has the memory for such a model; noted if not."""
+    needed, free = _needed_bytes(config), torch.cuda.mem_get_info()[0]
+    if free < needed:
+        findings.note(f"{name}: needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
+    return free >= needed
 
 
 def _shape(place: Place, findings: Findings, name: str, config: ModelConfig) -> None:
