@@ -17,6 +17,7 @@ from models.device_sampling import Scores, draw, prompt_logprobs
 from models.graphs import DecodeGraphs
 from models.layers import HEAD_ROWS
 from models.marks import Mark
+from models.page_tables import PageTables
 from models.sampling import UndrawableError
 from models.second_try import second_try
 from models.shard import Model
@@ -53,6 +54,7 @@ class DeviceRunner:
         self._alone = alone
         self._device = torch.device(attention.spec.device)
         self._edits = DeviceEdits()
+        self._tables = PageTables()
         self._previous = self._nothing = Previous(
             torch.zeros(0, dtype=torch.int64, device=self._device), {}
         )
@@ -100,7 +102,7 @@ class DeviceRunner:
 
     def _launched(self, rows: Sequence[Row], previous: Previous) -> "_Started":
         size = self._graph_size(rows)
-        inputs = step_inputs(rows, self._attention.spec.page_size, size)
+        inputs = step_inputs(rows, self._attention.spec.page_size, size, self._tables)
         asked = wanted(inputs.rows)
         hidden = None
         if self._graphs is not None and size is not None:

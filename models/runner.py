@@ -10,6 +10,7 @@ from memory.attention.interface import AttentionBackend
 from models.ahead import Drawn
 from models.batch import Landed, Landing, Row, RowResult, StepBatch, StepResult, TokenLogprob
 from models.layers import HEAD_ROWS
+from models.page_tables import PageTables
 from models.sampling import Sampler, UndrawableError, first_argmax, prompt_logprobs
 from models.shard import Model
 from models.step_inputs import StepInputs, step_inputs
@@ -26,6 +27,7 @@ class TorchRunner:
         self._attention = attention
         self._drawn = Drawn()
         self._sampler = Sampler()
+        self._tables = PageTables()
 
     def start(self, batch: StepBatch) -> Landing:
         rows = self._drawn.resolved(batch.rows)
@@ -45,7 +47,7 @@ class TorchRunner:
             rows, results = split(batch.rows, self._model.vocab_size)
             if not rows:
                 return StepResult(results, time.perf_counter() - copied_s, copy_s=copy_s)
-            inputs = step_inputs(rows, self._attention.spec.page_size)
+            inputs = step_inputs(rows, self._attention.spec.page_size, kept=self._tables)
             asked = wanted(inputs.rows)
             hidden = self._hidden(inputs, asked)
             logits = self._model.logits(hidden[: len(asked.draws)])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from memory.attention.interface import StepMeta
 from models.batch import Row
+from models.page_tables import PageTables
 
 Ids = NDArray[np.int64]
 
@@ -29,11 +30,15 @@ class StepInputs:
 
 
 def step_inputs(
-    rows: Sequence[Row], page_size: int, graph_rows: int | None = None
+    rows: Sequence[Row],
+    page_size: int,
+    graph_rows: int | None = None,
+    kept: PageTables | None = None,
 ) -> StepInputs:
     """Lay out a step of at least one row, or, for a graph, of up to `graph_rows` rows of one
     token, padded to as many with token 0 at position 0 in page 0. Work grows with rows in
-    Python and with tokens only in numpy."""
+    Python and with tokens and pages only in numpy; `kept`, the same from step to step, spares
+    reading all pages again."""
     ordered = sorted(rows, key=lambda row: len(row.tokens) > 1)
     padding = [0] * ((graph_rows or len(rows)) - len(rows))
     counts = np.array([len(row.tokens) for row in ordered] + [1] * len(padding), np.int64)
@@ -43,16 +48,17 @@ def step_inputs(
     )
     kv_lens = starts + counts
     num_pages = -(-kv_lens // page_size)
-    tables = (
-        row.pages[:n] for row, n in zip(ordered, num_pages[: len(rows)].tolist(), strict=True)
-    )
-    pages = np.fromiter(chain(chain.from_iterable(tables), padding), np.int64)
+    whole = (kept or PageTables()).of(ordered)
+    counted = num_pages[: len(rows)].tolist()
+    tables = [table[:n] for table, n in zip(whole, counted, strict=True)]
+    pages = np.concatenate([*tables, np.array(padding, np.int32)])
     qo_indptr, kv_indptr = _offsets(counts), _offsets(num_pages)
     assert len(pages) == kv_indptr[-1], "a page table does not cover its row"
     assert graph_rows in (None, len(tokens)), "a graph takes rows of one token"
     positions = np.arange(len(tokens)) + np.repeat(starts - qo_indptr[:-1], counts)
     table = np.repeat(kv_indptr[:-1], counts)
-    slots = pages[table + positions // page_size] * page_size + positions % page_size
+    places = pages[table + positions // page_size].astype(np.int64)
+    slots = places * page_size + positions % page_size
     meta = StepMeta(
         qo_indptr=_int32(qo_indptr),
         kv_indptr=_int32(kv_indptr),
