@@ -111,10 +111,11 @@ class Server(Group):
         "exit. SIGINT skips it.",
     )
     grace_s: float = Field(
-        30.0,
+        25.0,
         ge=0,
         description="After that, running calls may finish within, seconds; new ones are "
-        "refused. A second signal ends both at once.",
+        "refused. A second signal ends both at once. Kubernetes kills after 30 s for both, "
+        "where its `terminationGracePeriodSeconds` says nothing else.",
     )
     keepalive_min_ping_s: float = Field(
         5.0,
