@@ -8,7 +8,7 @@ from bench.gpu.findings import Findings
 from bench.gpu.made import made
 from bench.gpu.place import Place
 from bench.gpu.room import PAGE_SIZE, Room
-from bench.gpu.throughput import SHAPES, free_for
+from bench.gpu.shapes import SHAPES, free_for
 from bench.gpu.timing import host_s
 from models.batch import RequestId, Row, Sampling, StepBatch
 from models.config import ModelConfig

@@ -7,24 +7,20 @@ waiting for the device. With two steps in flight they overlap.
 
 from dataclasses import dataclass
 
-import torch
-
 from bench.gpu.engine import Answers, make_core, run
 from bench.gpu.findings import Findings
 from bench.gpu.made import Made, made, random_tokens
 from bench.gpu.place import Place
 from bench.gpu.room import PAGE_SIZE, Room
+from bench.gpu.shapes import SHAPES, free_for
 from models.config import ModelConfig
 from models.device_runner import DeviceRunner
-from models.random_weights import LLAMA_8B, SMOLLM2_135M
 from schedulers.fcfs import FCFS, FCFSOptions
 
-SHAPES = {"default shape": SMOLLM2_135M, "8B shape": LLAMA_8B}
 BATCHES = (1, 32, 256)
 PROMPT = 128
 STEP_TOKENS = 4096
 OUTPUT = {1: 96, 32: 96, 256: 64}
-SPARE_BYTES = 6 * 2**30  # activations, graphs, logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +41,6 @@ def check(place: Place, findings: Findings) -> None:
         if free_for(findings, name, config):
             _shape(place, findings, name, config)
             place.clear()
-
-
-def free_for(findings: Findings, name: str, config: ModelConfig) -> bool:
-    """Whether the device has the memory for such a model; noted if not."""
-    needed, free = _needed_bytes(config), torch.cuda.mem_get_info()[0]
-    if free < needed:
-        findings.note(f"{name}: needs {needed / 2**30:.0f} GiB, {free / 2**30:.0f} are free")
-    return free >= needed
 
 
 def _shape(place: Place, findings: Findings, name: str, config: ModelConfig) -> None:
@@ -107,11 +95,3 @@ def _split(answers: Answers) -> dict[str, float]:
         "device: model": answers.stats.model_s * each,
         "device: sampling": answers.stats.sample_s * each,
     }
-
-
-def _needed_bytes(config: ModelConfig) -> int:
-    """Weights, and what is used beside them."""
-    wide = config.num_layers * config.hidden_size
-    attention = wide * config.head_dim * 2 * (config.num_q_heads + config.num_kv_heads)
-    tables = config.vocab_size * config.hidden_size * (1 if config.tied else 2)
-    return 2 * (3 * wide * config.intermediate_size + attention + tables) + SPARE_BYTES
