@@ -97,12 +97,13 @@ class RowResult:
 class StepResult:
     """Results by request, and where the time went (seconds). `copy_s`, of a step that copies,
     for the pages whose copies ended since the last one; they may run beside `model_s`, which
-    does not count them."""
+    does not count them. `again`: why the step was computed a second time, if it was."""
 
     rows: Mapping[RequestId, RowResult]
     model_s: float = 0.0
     sample_s: float = 0.0
     copy_s: float = 0.0
+    again: str | None = None
 
 
 class Runner(Protocol):

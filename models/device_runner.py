@@ -72,10 +72,13 @@ class DeviceRunner:
             rows, others = split(followed, self._model.vocab_size)
             refused |= others
             launch = partial(self._launched, rows, previous)
+            again: str | None = None
             if not rows:
                 started = _Started(began, dict)
+            elif self._alone:
+                started, again = second_try(launch)
             else:
-                started = second_try(launch) if self._alone else launch()
+                started = launch()
             done = self._mark()
         copies = bool(batch.swap_out or batch.swap_in)
 
@@ -87,7 +90,7 @@ class DeviceRunner:
                 results = refused | started.outcome()
                 model_s = started.computed.since_s(began)
                 sample_s = done.since_s(started.computed)
-                return StepResult(results, model_s, sample_s, copy_s)
+                return StepResult(results, model_s, sample_s, copy_s, again)
 
         return land
 

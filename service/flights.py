@@ -88,6 +88,8 @@ class Flights:
             self._failed(step, error)
             return
         self.faults = 0
+        if result.again is not None:
+            log.warning("step_computed_again", why=result.again)
         now_s = self._clock()
         ended_s = now_s if flight.over_s is None else flight.over_s
         # Of two in flight the later one waits for the earlier, which costs it nothing.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from models import device_runner
 from models.batch import Sampling, StepBatch
@@ -14,6 +15,8 @@ from models.errors import DeviceLost, ModelError
 from models.marks import Mark
 from models.trial import StepSize
 from service.engine_process import grow_segments
+from service.flights import Flights
+from tests.cores import make_core, make_submit
 from tests.device_models import Request, Rerun, Tiny, run
 from tests.tiny_models import saved, tiny_model
 
@@ -81,6 +84,20 @@ def test_a_step_that_runs_out_of_memory_once_is_computed_again(
         found.append([request.results for request in requests])
     assert found[0] == found[1]
     assert all(result.error is None for results in found[0] for result in results)
+
+
+def test_the_log_says_that_a_step_was_computed_again(tiny: Tiny) -> None:
+    runner, core = tiny.on_device(), make_core(pages=20, page_size=4)
+    setattr(runner, "_hidden", Short(runner._hidden, 1))  # noqa: B010
+    core.submit(make_submit(1, max_tokens=2))
+    flights = Flights(core, runner, lambda: 0.0)
+    with capture_logs() as lines:
+        while (step := core.begin(0.0)) is not None:
+            flights.start(step, 0.0)
+            flights.land(all_of_them=True)
+    assert [(line["event"], line["why"]) for line in lines] == [
+        ("step_computed_again", "CUDA out of memory.")
+    ]
 
 
 def test_pages_are_copied_once_though_the_step_is_computed_twice(
