@@ -55,12 +55,13 @@ def toy_build(
     """Builds the toy with so many pages of `PAGE_SIZE` tokens."""
 
     def build(settings: Settings) -> Built:
+        sizes = step_sizes(settings.engine, "cpu")
         core = make_core(
             pages=pages,
             page_size=PAGE_SIZE,
             host=host,
-            rows=step_sizes(settings.engine, "cpu").max_rows,
-            budget=step_sizes(settings.engine, "cpu").max_step_tokens,
+            rows=sizes.max_rows,
+            budget=sizes.max_step_tokens,
             audit=None,
         )
         chosen = settings.scheduler
@@ -80,8 +81,8 @@ def toy_build(
             batch_invariant=True,
             scheduler=chosen.name,
             eos_ids=[256],
-            max_rows=settings.engine.max_rows,
-            max_step_tokens=settings.engine.max_step_tokens,
+            max_rows=sizes.max_rows,
+            max_step_tokens=sizes.max_step_tokens,
             page_bytes=PAGE_SIZE * TOY_SLOT_BYTES,
             host_pages=host,
         )
