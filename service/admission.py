@@ -21,9 +21,9 @@ class Admission:
         max_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._max_requests = max_requests
-        self._max_tokens = max_tokens
-        self._max_bytes = max_bytes
+        self.max_requests = max_requests
+        self.max_tokens = max_tokens
+        self.max_bytes = max_bytes
         self._pace = Pace(clock)
         self.requests = 0
         self.tokens = 0
@@ -31,19 +31,19 @@ class Admission:
 
     def check(self) -> None:
         """Raises Overloaded when there is no place."""
-        if self.requests >= self._max_requests:
+        if self.requests >= self.max_requests:
             raise self._overloaded(
-                f"{self.requests} requests are waiting, the limit is {self._max_requests}"
+                f"{self.requests} requests are waiting, the limit is {self.max_requests}"
             )
 
     def enter(self, size: int) -> "Place":
         """A place in the queue for a prompt of so many bytes; one alone is always let in,
         however long it is. Raises Overloaded when there is none."""
         self.check()
-        if self.bytes and self.bytes + size > self._max_bytes:
+        if self.bytes and self.bytes + size > self.max_bytes:
             raise self._overloaded(
                 f"{self.bytes} bytes of prompts are waiting and this one has {size}, the "
-                f"limit is {self._max_bytes}"
+                f"limit is {self.max_bytes}"
             )
         if not self.requests:
             self._pace.begin()
@@ -53,10 +53,10 @@ class Admission:
 
     def weigh(self, tokens: int) -> None:
         """Count a prompt. One alone is always let in, however long it is."""
-        if self.tokens and self.tokens + tokens > self._max_tokens:
+        if self.tokens and self.tokens + tokens > self.max_tokens:
             raise self._overloaded(
                 f"{self.tokens} prompt tokens are waiting and this prompt has {tokens}, "
-                f"the limit is {self._max_tokens}"
+                f"the limit is {self.max_tokens}"
             )
         self.tokens += tokens
 

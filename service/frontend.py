@@ -70,9 +70,7 @@ class FrontEnd:
         self.streams = Streams(self._send, server.max_unread_bytes)
         self.desk = Desk(self._send, self._exchanged)
         self.admission = _admission(server)
-        self.metrics.watch_queue(
-            self.admission, server.max_waiting_requests, server.max_waiting_tokens
-        )
+        self.metrics.watch_queue(self.admission)
         self._watching_lag: asyncio.Task[None] | None = None
         grants = Grants(server.request_timeout_s, server.queue_timeout_s)
         self.reception = Reception(self.streams, self.admission, grants, time.monotonic)

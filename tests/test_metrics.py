@@ -52,6 +52,7 @@ STAY = {  # what no request moves
     "walkway_kv_page_tokens": "of the pool",
     "walkway_max_rows": "a limit",
     "walkway_max_step_tokens": "a limit",
+    "walkway_queue_max_bytes": "a limit",
     "walkway_queue_max_requests": "a limit",
     "walkway_queue_max_tokens": "a limit",
     "walkway_engine_up": "an engine served all the time",
@@ -280,8 +281,10 @@ async def test_the_queue_is_shown_while_somebody_waits_in_it() -> None:
         second = asyncio.ensure_future(wire.stub.Generate(ask("waiting", max_tokens=1)))
         await wire.until(lambda: wire.gauge("queue_tokens") == len("waiting"))
         assert wire.gauge("queue_requests") == 1
+        assert wire.gauge("queue_bytes") == len("waiting")
         await asyncio.gather(first, second)
         assert wire.gauge("queue_requests") == wire.gauge("queue_tokens") == 0
+        assert wire.gauge("queue_bytes") == 0
 
 
 async def test_a_held_up_event_loop_shows_for_how_long() -> None:

@@ -52,6 +52,6 @@ class Metrics:
         self.latency.down()
         self.process.engine_down()
 
-    def watch_queue(self, queue: Queue, max_requests: int, max_tokens: int) -> None:
+    def watch_queue(self, queue: Queue) -> None:
         """Show what waits in the front end, and the limits that hold for it."""
-        self._queue.watch(queue, max_requests, max_tokens)
+        self._queue.watch(queue)
