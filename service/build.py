@@ -53,16 +53,7 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
     """Load the model, make the core. `bring_up` gets a decoder from elsewhere than its files
     (random weights, say). Raises ModelError, UnknownScheduler, BadOptions or
     MemoryError, each with one line for people."""
-    chosen = settings.scheduler
-    scheduler = make_scheduler(chosen.name, chosen.options)  # first: it fails in no time
-    planner = Planner(
-        chosen.name,
-        scheduler,
-        log.error,
-        time.perf_counter,
-        strict=lambda name: settings.engine.check and name in BUILT_IN,
-    )
-    planner.options = shown_options(scheduler, chosen.options)
+    planner = _planner(settings)  # first: it fails in no time
     if settings.model.source == "toy":
         sizes = step_sizes(settings.engine, "cpu")
         model = _toy(settings)
@@ -80,21 +71,9 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
         HostPages(model.host_pages),
         settings.memory.page_size,
     )
-    gap_ms = settings.engine.target_gap_ms
-    limits = StepLimits(
-        sizes.max_rows,
-        sizes.max_step_tokens,
-        settings.memory.watermark_pages,
-        None if gap_ms is None else gap_ms / 1e3,
-    )
+    limits = _limits(settings, sizes)
     audit = check_core if settings.engine.check else None
-    core = Core(
-        residency,
-        planner,
-        limits,
-        audit,
-        steps_in_flight=sizes.steps_in_flight,
-    )
+    core = Core(residency, planner, limits, audit, steps_in_flight=sizes.steps_in_flight)
     ready = msgspec.structs.replace(
         model.ready,
         max_rows=limits.max_rows,
@@ -102,6 +81,30 @@ def build(settings: Settings, bring_up: "BringUp | None" = None) -> Built:
         host_pages=model.host_pages,
     )
     return Built(core, model.runner, ready, _measured(model, limits))
+
+
+def _planner(settings: Settings) -> Planner:
+    chosen = settings.scheduler
+    scheduler = make_scheduler(chosen.name, chosen.options)
+    planner = Planner(
+        chosen.name,
+        scheduler,
+        log.error,
+        time.perf_counter,
+        strict=lambda name: settings.engine.check and name in BUILT_IN,
+    )
+    planner.options = shown_options(scheduler, chosen.options)
+    return planner
+
+
+def _limits(settings: Settings, sizes: StepSizes) -> StepLimits:
+    gap_ms = settings.engine.target_gap_ms
+    return StepLimits(
+        sizes.max_rows,
+        sizes.max_step_tokens,
+        settings.memory.watermark_pages,
+        None if gap_ms is None else gap_ms / 1e3,
+    )
 
 
 def _measured(model: _Model, limits: StepLimits) -> CostMeter:
