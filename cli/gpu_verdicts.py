@@ -134,7 +134,7 @@ def _kernels(machine: Machine, choice: Choice, settings: Settings) -> Finding:
 
 
 def _for_other_gpus(found: GpuKernels, there: Gpus, ranks: int) -> Finding | None:
-    """FlashInfer takes a module that is there, whatever GPU it was compiled for."""
+    """FlashInfer loads an existing module without checking which GPU it was compiled for."""
     gpus = there.gpus[:ranks] if _all_seen(there) else there.gpus
     targets = dict(found.targets)
     if found.missing:

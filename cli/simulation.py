@@ -52,7 +52,7 @@ Clients = Annotated[
 ]
 Rate = Annotated[float | None, _option("N", LOAD, "A workload's requests a second.", min=1e-6)]
 Requests = Annotated[
-    int | None, _option("N", LOAD, "At most (trace), or so many drawn (workload).", min=1)
+    int | None, _option("N", LOAD, "Limit of the trace; number drawn from the workload.", min=1)
 ]
 Start = Annotated[float, _option("SECONDS", LOAD, "Of the trace to leave out.", min=0)]
 Seconds = Annotated[
@@ -65,7 +65,7 @@ Priorities = Annotated[str | None, _option("TEXT", CLASSES, "PRIORITY:SHARE,..."
 Tenants = Annotated[str | None, _option("TEXT", CLASSES, "TENANT:SHARE,...")]
 Slack = Annotated[
     float | None,
-    _option("TIMES", CLASSES, "Deadlines: so many times what a request takes alone.", min=0),
+    _option("TIMES", CLASSES, "Deadlines: this multiple of what a request takes alone.", min=0),
 ]
 TTFT = Annotated[
     float | None,

@@ -29,7 +29,7 @@ class Coverage:
     dropped: bytes = b""
 
     def least_tokens(self, text: str) -> int:
-        """The text has so many tokens or more."""
+        """A lower bound of the number of tokens of the text."""
         return -(-len(text.encode().translate(None, self.dropped)) // self.longest)
 
 

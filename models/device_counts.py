@@ -86,8 +86,8 @@ class Counts:
         return Known(table, places)
 
     def _grown(self, lines: int, like: Tensor) -> Tensor:
-        """The table, with at least so many lines; never fewer than before, so that what a
-        trial step took stays the most."""
+        """The table with at least `lines` lines, and never fewer than before, so that the
+        memory of a trial step stays the maximum."""
         old, vocab = self._table, like.shape[1]
         if old is None or len(old) < lines:
             self._table = like.new_zeros((lines, vocab), dtype=torch.int32)

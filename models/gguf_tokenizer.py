@@ -43,7 +43,7 @@ _ENDS = frozenset((
     "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>",
     "<eos>", "<turn|>",
 ))  # fmt: skip
-"""Tokens that end a turn in whatever file they are, as in llama.cpp's loader."""
+"""Tokens that end a turn in every file that has them, as in llama.cpp's loader."""
 
 
 def names_rule(file: GgufFile) -> bool:
@@ -125,7 +125,7 @@ def _valid_ids(file: GgufFile, names: Iterable[str]) -> list[int]:
 
 def _kinds(file: GgufFile) -> list[int]:
     """Types of the tokens; one that begins or ends texts, or looks as if it ends a turn, is a
-    control token, whatever the file says."""
+    control token, whatever type the file gives it."""
     tokens = cast(list[str], file.metadata.get("tokenizer.ggml.tokens") or [])
     said = cast(list[int], file.metadata.get("tokenizer.ggml.token_type") or [])
     kinds = [

@@ -79,7 +79,7 @@ def _resolved(folder: Path, path: Path) -> "PreTrainedConfig":
         resolved: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # the library raises whatever a wrong value leads to
+    except Exception as error:  # a wrong value can raise anything in the library
         raise ModelError(f"{path}: transformers refuses it: {_line(error)}") from error
     finally:
         logging.set_verbosity(verbosity)

@@ -153,8 +153,8 @@ def _weights(heights: Floats, top_k: int) -> Floats:
 def _largest(values: Floats, count: int) -> Ids:
     """Where the `count` largest are, in ascending order of place; the first among equals.
 
-    So many blocks have a value of at least the `count`-th largest of the blocks' maxima; what
-    is smaller need not be looked at.
+    `count` blocks have a value of at least the `count`-th largest of the blocks' maxima, so
+    smaller values are not looked at.
     """
     if count == 0:
         return np.array([], np.intp)
@@ -233,8 +233,8 @@ def _add_logprobs(logits: Tensor, rows: Sequence[Row], results: list[RowResult])
 def _logprobs(
     logits: Tensor, tokens: Sequence[int], alternatives: Sequence[int]
 ) -> Iterator[TokenLogprob]:
-    """Of a token of each row of `logits` float32 [R, V], with so many of the most likely. All
-    rows at once, each summed by itself in one order."""
+    """Log-probabilities of a token of each row of `logits` float32 [R, V], and of that many
+    most likely tokens. All rows at once, each summed in a fixed order."""
     lines = torch.log_softmax(logits, dim=1).numpy()
     for raw, line, token, count in zip(
         logits.numpy(), lines, tokens, alternatives, strict=True

@@ -115,7 +115,7 @@ class ModelTokenizer:
         return self._template.fault is None
 
     def least_tokens(self, text: str) -> int:
-        """The text has so many tokens or more, which costs no tokenising; 0 where this
+        """A lower bound of the number of tokens, which costs no tokenising; 0 where this
         tokenizer leaves nothing to say."""
         return self._coverage.least_tokens(text) if self._coverage else 0
 

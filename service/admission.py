@@ -37,7 +37,7 @@ class Admission:
             )
 
     def enter(self, size: int) -> "Place":
-        """A place in the queue for a prompt of so many bytes; one alone is always let in,
+        """A place in the queue for a prompt of `size` bytes; a single one is always let in,
         however long it is. Raises Overloaded when there is none."""
         self.check()
         if self.bytes and self.bytes + size > self.max_bytes:

@@ -10,7 +10,7 @@ Vector = NDArray[np.float64]
 
 KEEP = 0.98  # of what older steps said, at each new one
 KEEP_COPIES = 0.9  # and of older copies
-FEW, LONGEST = 20, 1.5  # after so many steps one counts as at most so many times the expected
+FEW, LONGEST = 20, 1.5  # after FEW steps, a step counts as at most LONGEST times the expected
 SETTLED, EVERY = 200, 8  # after so many steps a fit for so many: it costs as much as some rows
 # Squares of a usual step's sizes, a tenth of a step in weight: what new steps do not tell
 # apart stays as it was, and at the start counts as fixed cost first.

@@ -39,7 +39,7 @@ def first_costs(seconds: Seconds, room: Room, limit_s: float = LIMIT_S) -> CostM
         if len(best_s) < NEEDED or spent_s < limit_s / 2:
             best_s.append(seconds(step))
             spent_s += best_s[-1]
-    if spent_s < 4 * limit_s:  # where it stood still once, all the same
+    if spent_s < 4 * limit_s:  # unless the machine stood still once
         best_s = list(map(min, best_s, map(seconds, steps)))
     for _ in range(FEW // len(best_s) + 1):
         for step, took_s in zip(steps, best_s, strict=False):

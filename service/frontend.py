@@ -123,7 +123,7 @@ class FrontEnd:
             raise error
 
     async def _step_back(self, supervising: asyncio.Task[None]) -> None:
-        """Health turns at once; calls are served until whoever balances has heard of it."""
+        """Health turns at once; calls are served until load balancers have noticed."""
         self.listeners.drain()
         delay_s = self._settings.server.drain_delay_s if self.leaving.patiently else 0.0
         log.info("leaving", open=len(self.streams), delay_s=delay_s)

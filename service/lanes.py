@@ -1,8 +1,8 @@
 """Threads for work that takes time in proportion to its size, which is known before.
 
-Small pieces of work have a thread that large ones never hold; whatever waits for a thread
+Small pieces of work have a thread that large ones never hold; work that waits for a thread
 waits in the order of arrival plus a time for its size, so that small ones overtake large ones
-and none is overtaken for ever. Work whose caller leaves before it begins is dropped.
+and the wait of each is bounded. Work whose caller leaves before it begins is dropped.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Lanes:
         self._small, self._large = Lane(f"{name}-small"), Lane(f"{name}-large")
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
-        """What `work`, of so many bytes, returns or raises."""
+        """Run `work`, which handles `size` bytes; returns or raises what it does."""
         crowded = self._small.busy and not self._large.busy
         lane = self._large if size > SMALL or crowded else self._small
         return await lane.run(size, work)

@@ -144,7 +144,7 @@ class StepStats(msgspec.Struct, array_like=True):
     when messages merge). `used_slots` of `held_pages` pages carry a token; `scheduler` is
     the strategy in use. `overrun_tokens` were drawn for requests that had ended.
     `refused_swaps` were recomputed, for want of room on the host. `step_tokens` were computed
-    in steps, whatever for."""
+    in steps of any kind."""
 
     scheduler: str = ""
     running: int = 0
@@ -231,9 +231,9 @@ class Inspected(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The engine serves. What the front end needs to know of it to judge a request;
-    `temperature` is that of requests which name none. From `pid` on for metrics alone, 0 where
-    nobody said; `page_bytes` is of a page on all ranks. From `tensors` on: what was loaded, for
-    people."""
+    `temperature` is that of requests which name none. `pid` to `host_pages` are for metrics, 0
+    where unknown; `page_bytes` is of a page on all ranks. From `tensors` on: what was loaded,
+    for people."""
 
     generation: int
     model: str

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 SEEN = 256
-"""So many of those that left last are looked at."""
+"""The number of most recent departures that count."""
 UNKNOWN_S = 1.0
 LEAST_S, MOST_S = 0.1, 60.0
 
@@ -26,7 +26,7 @@ class Pace:
         self._left_s.append(self._clock())
 
     def time_of(self, places: float) -> float:
-        """Seconds in which so many leave, as they did lately: a queue that stands still is
+        """Seconds in which `places` requests leave at the recent pace: a queue that stands still is
         the slower the longer it does."""
         left = len(self._left_s) - 1
         took_s = self._clock() - self._left_s[0]

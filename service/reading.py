@@ -26,7 +26,7 @@ END = grpc.aio.EOF  # type: ignore[attr-defined]
 
 @dataclass(frozen=True, slots=True)
 class MessageBounds:
-    """Of one message: its size, and how long it may take to arrive, None for ever."""
+    """Of one message: its size, and how long it may take to arrive (None: no limit)."""
 
     max_bytes: int
     max_read_s: float | None

@@ -84,7 +84,7 @@ class Stream:
         self._wake.set()
 
     async def take(self, tokens: int) -> RequestEvent:
-        """The next news, of so many tokens at most; waits for some. Raises what ended the
+        """The next news, of at most `tokens` tokens; waits for some. Raises what ended the
         stream."""
         await self._wake.wait()
         if not self._news:

@@ -165,7 +165,7 @@ class Supervisor:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def kill(self) -> None:
-        """Beside `stop`: whatever the engine does, wait for it no longer."""
+        """Besides `stop`: do not wait for the engine any longer."""
         if self._engine is not None:
             self._engine.kill()
 

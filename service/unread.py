@@ -10,7 +10,7 @@ TOKEN_BYTES = 4
 
 
 class Unread:
-    """News merge until they are taken, in pieces that hold nobody else up."""
+    """News merge until they are taken, in pieces small enough not to hold up others."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -57,7 +57,7 @@ class Unread:
         return piece
 
     def drop(self) -> None:
-        """Forget what nobody will take."""
+        """Drop what is not taken yet."""
         self.bytes, self._event, self._tokens = 0, None, array("i")
 
 

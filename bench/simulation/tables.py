@@ -11,7 +11,7 @@ from bench.simulation.figures import SLO, Class, Figures
 
 
 def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
-    """All there are: the runs, what gave way, and the classes of requests."""
+    """Runs, preemptions, and classes of requests."""
     yield _runs(runs)
     preempted = _preemptions(runs)
     if preempted is not None:

@@ -1,4 +1,4 @@
-"""Open connections, counted in the kernel's tables: gRPC tells nobody of an idle one."""
+"""Open connections, counted in the kernel's tables: gRPC does not report idle ones."""
 
 import re
 from collections.abc import Iterable, Mapping

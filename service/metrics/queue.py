@@ -18,7 +18,7 @@ class Queue(Protocol):
 
 
 class QueueMetrics:
-    """Read when somebody looks, from whatever thread: all are plain numbers."""
+    """Read at each scrape, from another thread: all are plain numbers."""
 
     def __init__(self, families: Families) -> None:
         gauge = families.gauge

@@ -77,7 +77,7 @@ class RequestMetrics:
         self._refusals[code].inc()
 
     def ended(self, ended: Ended) -> None:
-        """A request that was taken is over, in whatever way."""
+        """An accepted request ended, for any reason."""
         self._finishes[ended.finish].inc()
         self._dropped.inc(ended.dropped_tokens)
         self._prompt.observe(ended.prompt_tokens)
