@@ -26,8 +26,8 @@ class Pace:
         self._left_s.append(self._clock())
 
     def time_of(self, places: float) -> float:
-        """Seconds in which `places` requests leave at the recent pace: a queue that stands still is
-        the slower the longer it does."""
+        """Seconds in which `places` requests leave at the recent pace, which falls for as long
+        as the queue stands still."""
         left = len(self._left_s) - 1
         took_s = self._clock() - self._left_s[0]
         if not left or not took_s:
