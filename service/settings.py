@@ -145,6 +145,7 @@ class Engine(Group):
     target_gap_ms: float | None = Field(
         None,
         gt=0,
+        le=3_600_000,
         description="Aim at so long between two tokens of a running request, milliseconds: "
         "steps take fewer tokens than `max_step_tokens` where they would last longer. Smaller "
         "streams more evenly and prefills more slowly.",

@@ -127,6 +127,7 @@ def fails(capfd: pytest.CaptureFixture[str], *assignments: str) -> str:
         ("engine.isolation=fork", "engine.isolation"),
         ("engine.max_step_tokens=1", "engine.max_step_tokens"),
         ("engine.max_rows=0", "engine.max_rows"),
+        ("engine.target_gap_ms=inf", "engine.target_gap_ms"),
         ("engine.max_rows=many", "engine.max_rows"),
         ("nonsense", "group.field=value"),
         ("model.source=/no/such/model", "/no/such/model"),

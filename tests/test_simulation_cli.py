@@ -98,6 +98,8 @@ def test_a_workload_is_simulated_without_a_trace(tmp_path: Path, profile: str) -
         (("--scheduler", "fcfs", "--workload", "odd"), "no workload named odd"),
         (("--scheduler", "fcfs", "--limit", "rows=1"), "no limit 'rows'"),
         (("--scheduler", "fcfs", "--limit", "max_rows=many"), "limits: Expected `int`"),
+        (("--scheduler", "fcfs", "--limit", "target_gap_s=inf"), "limits: Expected `float` <="),
+        (("--scheduler", "fcfs", "--limit", "target_gap_s=nan"), "limits: Expected `float`"),
         (("--scheduler", "fcfs", "--tenants", "a"), "not of the form VALUE:SHARE"),
         (
             ("--scheduler", "fcfs", "--priorities", "high:1"),

@@ -9,6 +9,7 @@ from bench.simulation.costs import StepModel
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+GapSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 
 
 class BadProfile(ValueError):
@@ -31,7 +32,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_step_tokens: Positive
     context_tokens: Positive
     watermark_pages: Natural = 2
-    target_gap_s: float | None = None
+    target_gap_s: GapSeconds | None = None
 
 
 def save(profile: Profile, path: Path) -> None:
