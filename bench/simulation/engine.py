@@ -79,9 +79,7 @@ class Simulation:
         self._totals, self._waste, self._gauges = Totals(), Waste(), Gauges()
         self._now_s = 0.0
         self._core = self._make_core(load, choice, check)
-        self._meter = first_costs(
-            lambda batch: self._costs.seconds(work_of(batch)), _room(profile)
-        )
+        self._meter = first_costs(self._seconds, _room(profile))
         self._core.costs = self._meter.costs
 
     def _make_core(self, load: Load, choice: Choice, check: bool) -> Core:
