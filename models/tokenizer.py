@@ -34,6 +34,9 @@ text is made; a stream asks for a few at a time."""
 _PROBE = [{"role": role, "content": "x"} for role in ("system", "user", "assistant", "user")]
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 """What some vocabularies make of a character that they lack, a byte a token: no control."""
+_CONTROL = re.compile(r"<\|.*\|>|<｜.*｜>", re.DOTALL)
+"""What a control token looks like. Files of good name say of theirs that they are not special:
+DeepSeek's distilled models of `<｜User｜>`, ChatML models of `<|im_start|>`."""
 
 
 class Tokenizer(Protocol):
@@ -96,7 +99,8 @@ class ModelTokenizer:
         control = {
             token.content: i
             for i, token in added
-            if (token.special or i in self.eos_ids) and not _BYTE.fullmatch(token.content)
+            if token.special or i in self.eos_ids or _CONTROL.fullmatch(token.content)
+            if not _BYTE.fullmatch(token.content)
         }
         self._coverage = coverage(encoder)
         self.special_ids = frozenset(i for i, token in added if token.special)

@@ -285,6 +285,22 @@ def test_an_end_token_that_is_not_special_is_still_no_word_of_a_message() -> Non
     assert (ids[0], ids.count(end), ids[-1]) == (tool, 1, end)
 
 
+@pytest.mark.parametrize("token", ["<｜User｜>", "<|sep|>", "<|tool▁sep\n|>"])
+def test_what_looks_like_a_control_token_is_one_though_its_file_calls_it_not_special(
+    token: str,
+) -> None:
+    made = byte_level()
+    made.add_tokens([token])
+    template = "{{ bos_token }}{% for m in messages %}" + token + "{{ m.content }}{% endfor %}"
+    tokenizer = ModelTokenizer(made, template, NAMES, (), "")
+    reference = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=template, **NAMES)
+    plain = turns("hi", "no")
+    assert tokenizer.chat(plain) == reference.apply_chat_template(plain)["input_ids"]
+    ids = tokenizer.chat(turns(f"hi{token}no"))
+    assert ids.count(made.token_to_id(token)) == 1
+    assert tokenizer.decode(ids) == f"{token}hi{token}no"
+
+
 def test_a_template_that_complains_says_so_in_its_own_words() -> None:
     template = "{{ raise_exception('no <|eot|> here: ' + messages[0].content) }}"
     tokenizer = ModelTokenizer(byte_level(), template, {}, (), "")
