@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ FILES = ("tokenizer.json", "vocab.json", "tekken.json")
 _SAVE = "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 _NO_VOCABULARY = 8
 """So few words has a class that found none of its files and made its own beginning."""
+_ANSWER = "\0"
+"""Stands before the answer, which other lines may precede: an interpreter that is set up to
+say something (sitecustomize, a tracing agent) does so in this process too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def read_tokenizer_files(folder: Path) -> TokenizerFiles:
     if ran.returncode:
         reason = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
         raise ModelError(f"cannot read the tokenizer in {folder}: {reason}")
-    return TokenizerFiles(**json.loads(ran.stdout))
+    return TokenizerFiles(**json.loads(ran.stdout.rpartition(_ANSWER)[2]))
 
 
 def resolve(folder: Path) -> TokenizerFiles:
@@ -97,7 +101,9 @@ def _main() -> None:
     # Not to be found: it would be imported too, for another second and 200 MB.
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
-        print(json.dumps(asdict(resolve(Path(sys.argv[1])))))
+        with redirect_stdout(sys.stderr):  # what libraries print is no answer
+            found = resolve(Path(sys.argv[1]))
+        print(_ANSWER + json.dumps(asdict(found)))
     except Exception as error:  # of any kind: the files are of unknown origin
         line = next(iter(str(error).strip().splitlines()), "")
         sys.exit(f"{line or type(error).__name__}")

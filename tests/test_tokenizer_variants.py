@@ -325,3 +325,11 @@ def test_the_reason_of_the_other_process_is_one_line(plain: Path, tmp_path: Path
     path = made(plain, tmp_path / "m", change)
     with pytest.raises(ModelError, match=rf"cannot read the tokenizer in {path}.*{reason}.*\Z"):
         read_tokenizer_files(path)
+
+
+def test_what_an_interpreter_prints_as_it_starts_is_no_part_of_the_answer(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('an agent is here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert read_tokenizer_files(plain) == resolve(plain)
