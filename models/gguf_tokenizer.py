@@ -73,15 +73,8 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
             "beside the file"
         )
     tokens, merges = (_strings(file, f"tokenizer.ggml.{name}") for name in ("tokens", "merges"))
-    first, second = zip(*(merge.split(" ", 1) for merge in merges), strict=True)
     is_llama3 = _PATTERNS.get(rule) is _LLAMA3
-    encoder = Tokenizer(
-        BPE(
-            vocab={token: i for i, token in enumerate(tokens)},
-            merges=list(zip(first, second, strict=True)),
-            ignore_merges=is_llama3,
-        )
-    )
+    encoder = Tokenizer(_pairs(file, tokens, merges, is_llama3))
     encoder.pre_tokenizer = _words(rule)
     encoder.decoder = decoders.ByteLevel()
     if rule == "qwen2":
@@ -89,6 +82,19 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
     _add_special(encoder, tokens, _kinds(file))
     _add_ends(encoder, file, tokens, is_llama3)
     return encoder
+
+
+def _pairs(file: GgufFile, tokens: list[str], merges: list[str], whole_words: bool) -> BPE:
+    try:
+        return BPE(
+            vocab={token: i for i, token in enumerate(tokens)},
+            merges=[(first, second) for first, second in (m.split(" ", 1) for m in merges)],
+            ignore_merges=whole_words,
+        )
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(
+            f"tokenizer.ggml.merges of {file.path.name} do not suit its tokens: {error}"
+        ) from error
 
 
 def special_tokens(file: GgufFile) -> dict[str, str]:

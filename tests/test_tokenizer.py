@@ -230,6 +230,16 @@ def test_a_gguf_file_without_a_vocabulary_is_one_line(
         encoder_from_gguf(replace(file, metadata=rest))
 
 
+@pytest.mark.parametrize("merge", ["l q", "lq", "", "l"])
+def test_merges_that_do_not_suit_a_gguf_file_s_tokens_are_one_line(
+    encoder: Tokenizer, tmp_path: Path, merge: str
+) -> None:
+    file = read_gguf(gguf_file(encoder, tmp_path / "m.gguf"))
+    merges = {"tokenizer.ggml.merges": [merge]}
+    with pytest.raises(ModelError, match=r"merges of m\.gguf do not suit its tokens"):
+        encoder_from_gguf(replace(file, metadata={**file.metadata, **merges}))
+
+
 def test_the_named_template_called_default_is_used(encoder: Tokenizer, tmp_path: Path) -> None:
     path = folder(encoder, tmp_path / "m")
     named = [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]
