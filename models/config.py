@@ -14,6 +14,7 @@ from models.rope import Rope
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 MAX_TEMPERATURE = 10
+_MAX_WIDTH, _MAX_LAYERS = 2**26, 2**14
 _GENERATION = "generation_config.json"
 
 
@@ -68,7 +69,14 @@ def check_family(name: object, supported: tuple[str, ...] = SUPPORTED) -> str:
 
 
 def check_shape(config: ModelConfig) -> None:
-    """ModelError where heads cannot be grouped or dimensions cannot be rotated."""
+    """ModelError where heads cannot be grouped or dimensions cannot be rotated, and for
+    numbers that no model has: nothing could be computed with them, not even that."""
+    width = max(config.num_q_heads, config.num_kv_heads) * config.head_dim
+    widest = max(config.vocab_size, config.hidden_size, config.intermediate_size, width)
+    if widest > _MAX_WIDTH or config.num_layers > _MAX_LAYERS:
+        raise ModelError(
+            f"the config is damaged: {config.num_layers} layers, tensors {widest} wide"
+        )
     if config.num_kv_heads < 1 or config.num_q_heads % config.num_kv_heads:
         raise ModelError(
             f"{config.num_q_heads} query heads are no multiple of "

@@ -37,7 +37,7 @@ def from_gguf(file: GgufFile) -> ModelConfig:
     if values.whole("rope.dimension_count", head_dim) != head_dim:
         raise ModelError("partial rotary embedding is not supported")
     embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
+    if embedding is None or len(embedding.shape) != 2:
         raise ModelError(f"{file.path} has no tensor token_embd.weight")
     window = file.metadata.get(f"{family}.attention.sliding_window")
     config = ModelConfig(

@@ -17,7 +17,7 @@ from models.config import ModelConfig
 from models.errors import ModelError
 from models.gguf_config import ROPE_FREQS
 from models.gguf_file import GgufFile, GgufTensor
-from models.weights import check_tensor
+from models.weights import check_tensor_shape
 
 _PIECE_BYTES = 2**17
 
@@ -64,7 +64,8 @@ class GgufWeights:
         stored = self._file.tensors.get(stem)
         if stored is None:
             raise ModelError(f"tensor {name} is missing ({stem} in {self._file.path.name})")
-        tensor = check_tensor(name, self._dequantised(name, stored), shape)
+        check_tensor_shape(name, stored.shape, shape)  # first: one may be damaged, and huge
+        tensor = self._dequantised(name, stored)
         heads = self._heads.get(stem.split(".")[-2])
         return tensor if heads is None else _rows_put_back(tensor, heads)
 
@@ -72,6 +73,8 @@ class GgufWeights:
         try:
             kind = GGMLQuantizationType(stored.kind)
             block, block_bytes = GGML_QUANT_SIZES[kind]
+            if stored.shape[-1] % block:
+                raise ValueError(f"rows of {stored.shape[-1]} are no blocks of {block}")
             size = math.prod(stored.shape) // block * block_bytes
             raw = np.fromfile(self._file.path, np.uint8, size, offset=stored.offset)
             if len(raw) < size:
@@ -82,7 +85,7 @@ class GgufWeights:
             values = [
                 dequantize(raw[None, at : at + piece], kind) for at in range(0, size, piece)
             ]
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, OverflowError, NotImplementedError) as error:
             raise ModelError(
                 f"tensor {name} of {self._file.path.name} cannot be dequantised: {error}"
             ) from error

@@ -33,15 +33,17 @@ class TensorSource(Protocol):
 
 def check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The tensor itself if it has the shape and a dtype that can be served."""
-    if tuple(tensor.shape) != shape:
-        raise ModelError(
-            f"tensor {name} has shape {list(tensor.shape)}, expected {list(shape)}"
-        )
+    check_tensor_shape(name, tuple(tensor.shape), shape)
     if tensor.dtype not in FLOATS:
         raise ModelError(
             f"tensor {name} is {tensor.dtype}; supported: float32, float16, bfloat16"
         )
     return tensor
+
+
+def check_tensor_shape(name: str, found: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if found != shape:
+        raise ModelError(f"tensor {name} has shape {list(found)}, expected {list(shape)}")
 
 
 class StoredTensors(TensorSource, Protocol):

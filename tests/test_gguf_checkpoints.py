@@ -59,6 +59,8 @@ SERVED: dict[str, tuple[str, list[Edit], Metadata, dict[str, Tensor]]] = {
 }
 
 REFUSED: dict[str, tuple[str, Metadata, dict[str, Tensor], str]] = {
+    "more layers than any model has": ("llama", {"llama.block_count": 2**30}, {}, "damaged"),
+    "tensors wider than any": ("llama", {"llama.feed_forward_length": 2**30}, {}, "damaged"),
     "a part": (
         "llama",
         {"split.count": 3, "split.no": 0},

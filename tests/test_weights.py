@@ -194,6 +194,19 @@ def test_a_gguf_file_that_ends_inside_a_tensor_is_one_line(tmp_path: Path) -> No
         GgufWeights(file, from_gguf(file)).tensor(last, file.tensors[name].shape)
 
 
+@pytest.mark.parametrize("shape", [(2**40, 64), (64,), ()])
+def test_a_gguf_tensor_of_a_damaged_shape_is_not_read(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
+    config, name = from_gguf(file), "blk.0.ffn_up.weight"
+    damaged = {**file.tensors, name: replace(file.tensors[name], shape=shape)}
+    with pytest.raises(ModelError, match=r"up_proj.weight has shape .*, expected \[160, 64\]"):
+        GgufWeights(replace(file, tensors=damaged), config).tensor(
+            "model.layers.0.mlp.up_proj.weight", (160, 64)
+        )
+
+
 def test_a_gguf_file_without_an_embedding_is_one_line(tmp_path: Path) -> None:
     file = read_gguf(write_gguf(tiny_model("llama"), tmp_path / "m.gguf"))
     rest = {name: t for name, t in file.tensors.items() if name != "token_embd.weight"}
