@@ -85,12 +85,13 @@ def encoder_from_gguf(file: GgufFile) -> Tokenizer:
 
 
 def _pairs(file: GgufFile, tokens: list[str], merges: list[str], whole_words: bool) -> BPE:
+    vocabulary = {token: i for i, token in enumerate(tokens)}
     try:
-        return BPE(
-            vocab={token: i for i, token in enumerate(tokens)},
-            merges=[(first, second) for first, second in (m.split(" ", 1) for m in merges)],
-            ignore_merges=whole_words,
-        )
+        pairs = [(first, second) for first, second in (m.split(" ", 1) for m in merges)]
+        for first, second in pairs:  # some of which the library panics at
+            if first + second not in vocabulary:
+                raise ValueError(f"{first + second!r} is no token")
+        return BPE(vocab=vocabulary, merges=pairs, ignore_merges=whole_words)
     except Exception as error:  # the library raises nothing narrower
         raise ModelError(
             f"tokenizer.ggml.merges of {file.path.name} do not suit its tokens: {error}"

@@ -230,7 +230,7 @@ def test_a_gguf_file_without_a_vocabulary_is_one_line(
         encoder_from_gguf(replace(file, metadata=rest))
 
 
-@pytest.mark.parametrize("merge", ["l q", "lq", "", "l"])
+@pytest.mark.parametrize("merge", ["l q", "lq", "", "l", "l <eos>"])
 def test_merges_that_do_not_suit_a_gguf_file_s_tokens_are_one_line(
     encoder: Tokenizer, tmp_path: Path, merge: str
 ) -> None:
