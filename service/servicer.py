@@ -66,8 +66,7 @@ class InferenceServicer(pb_grpc.InferenceServiceServicer):
                 while (message := await messages.next()) is not None:
                     await delivery.begin(message)
                     yield message
-                    if not delivery.sent():
-                        return
+                    await delivery.sent()
             if call.error is not None:
                 raise call.error
 

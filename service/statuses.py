@@ -57,9 +57,11 @@ class _Statuses(Generic[Request, Response]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        if not isinstance(error, Exception) or isinstance(error, grpc.aio.AbortError):
+        if not isinstance(error, Exception):
             return None
         _release_frames(error)
+        if isinstance(error, grpc.aio.AbortError):
+            return None
         if isinstance(error, grpc.aio.InternalError):  # a write to a caller that has left
             raise asyncio.CancelledError("the caller left") from error
         if not isinstance(error, ServiceError):

@@ -26,7 +26,7 @@ class Delivery:
     as long as the connection lives, and the handler does not run meanwhile. So a timer ends
     the call when that takes past the call's time and longer than `LAST_WORDS_S`, and the
     stream does when too much is unread: `end` is called with the error, and the status comes
-    when the caller reads on. The handler has to return then.
+    when the caller reads on.
     """
 
     def __init__(
@@ -37,9 +37,8 @@ class Delivery:
         self._expire_by_s = call.submit.limits.expire_by_s
         self._end = end
         self._begun = False
-        self._stuck = False
         self._timer: asyncio.TimerHandle | None = None
-        self._last_words: asyncio.Task[None] | None = None
+        self._last_words: asyncio.Task[BaseException] | None = None
 
     def __enter__(self) -> Self:
         if self._expire_by_s is not None:  # of the monotonic clock, as is the event loop's
@@ -65,10 +64,12 @@ class Delivery:
                 await self._context.send_initial_metadata(())
         self._stream.sending(message.ByteSize(), self._give_up)
 
-    def sent(self) -> bool:
-        """After each message: whether the handler may go on."""
+    async def sent(self) -> None:
+        """After each message. Raises what ended a call that was given up meanwhile, once its
+        status was said: a handler that ends before would end it well."""
         self._stream.sent()
-        return not self._stuck
+        if self._last_words is not None:
+            raise await self._last_words
 
     def _look_at(self, moment_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_at(moment_s, self._look)
@@ -83,11 +84,12 @@ class Delivery:
             self._look_at((now_s if since_s is None else since_s) + LAST_WORDS_S)
 
     def _give_up(self, error: ServiceError) -> None:
-        if not self._stuck:
-            self._stuck = True
+        if self._last_words is None:
             self._end(error)
             self._last_words = asyncio.create_task(self._say(error))
 
-    async def _say(self, error: ServiceError) -> None:
-        with suppress(grpc.aio.AbortError, asyncio.CancelledError):
+    async def _say(self, error: ServiceError) -> BaseException:
+        try:
             await abort(self._context, error)
+        except (grpc.aio.AbortError, asyncio.CancelledError) as ended:
+            return ended

@@ -24,6 +24,7 @@ from service.requests import Answering
 from service.streams import Stream, Streams
 from service.text import TextStream
 from service.unread import Unread
+from service.writing import Delivery
 from tests.cores import make_submit
 from tests.wire import SMALL_WINDOW, ask, collect, serving, status_of, toy_build, unread
 
@@ -287,3 +288,22 @@ async def test_a_message_does_not_wait_for_what_may_become_a_stop_string() -> No
     assert message.text == "a" * SLICE_TOKENS
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(messages.next(), 0.01)
+
+
+async def test_a_message_that_is_read_as_its_call_is_given_up_is_followed_by_the_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = Delivery.sent
+
+    async def given_up_just_before(delivery: Delivery) -> None:
+        delivery._give_up(NotRead("too late"))
+        await sent(delivery)
+
+    monkeypatch.setattr(Delivery, "sent", given_up_just_before)
+    async with serving() as wire:
+        caplog.clear()
+        error = await status_of(collect(wire.stub.GenerateStream(ask())))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "too late"
+        await wire.until(lambda: not wire.service.streams)
+    assert not caplog.records
