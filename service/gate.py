@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from service.errors import Overloaded, ServiceError
+from service.health import HEALTH
 from service.reading import Context, MessageBounds, Reading, decoder
 from service.records import Records
 
@@ -27,9 +28,11 @@ LEAST_RETRY_S = 1.0
 
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """`max_calls` are those of one service that are open at once, so that calls of one leave
-    room for those of another: health above all. `glances` are for methods of which something
-    can be said before a message is read; each raises ServiceError. What such a method refuses
-    itself it also writes down. `retry_after_s` is when the queue has places again."""
+    room for those of another: health above all, where each method has so many, since some
+    watch for ever and others end what does not answer. `glances` are for methods of which
+    something can be said before a message is read; each raises ServiceError. What such a
+    method refuses itself it also writes down. `retry_after_s` is when the queue has places
+    again."""
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         return yields if inspect.isasyncgenfunction(behave) else returns
 
     def _one_too_many(self, method: str) -> ServiceError | None:
-        if self._open[_service(method)] <= self._max_calls:
+        if self._open[_counted_as(method)] <= self._max_calls:
             return None
         why = f"{self._max_calls} calls are open, the limit"
         return Overloaded(why, max(LEAST_RETRY_S, self._retry_after_s()))
@@ -123,12 +126,12 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     @contextmanager
     def _counted(self, method: str) -> Iterator[None]:
-        service = _service(method)
-        self._open[service] += 1
+        counted = _counted_as(method)
+        self._open[counted] += 1
         try:
             yield
         finally:
-            self._open[service] -= 1
+            self._open[counted] -= 1
 
     @contextmanager
     def _noted(self, method: str, noted: bool, context: Context) -> Iterator[None]:
@@ -146,5 +149,6 @@ def _kind(handler: Handler) -> str:
     return next(kind for kind in kinds if getattr(handler, kind))
 
 
-def _service(method: str) -> str:
-    return method.rpartition("/")[0]
+def _counted_as(method: str) -> str:
+    service = method.rpartition("/")[0]
+    return method if service == f"/{HEALTH}" else service

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from structlog.testing import capture_logs
 
@@ -116,6 +116,19 @@ async def test_a_call_above_the_limit_is_refused_unread_and_health_answers() -> 
         await wire.settled()
         await wire.until(lambda: len(wire.service.streams) == 0)
         assert (await wire.stub.Generate(ask())).summary.usage.output_tokens == 8
+
+
+async def test_those_that_watch_health_leave_room_for_those_that_check_it() -> None:
+    async with serving(server={"max_concurrent_calls": 2}) as wire:
+        stub = health_pb2_grpc.HealthStub(wire.channel)
+        watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+        for watch in watches:
+            await first_message(watch)
+        another = stub.Watch(health_pb2.HealthCheckRequest())
+        assert (await status_of(collect(another))).code() is Code.RESOURCE_EXHAUSTED
+        assert await health_of(wire) == health_pb2.HealthCheckResponse.SERVING
+        for watch in watches:
+            watch.cancel()
 
 
 async def test_a_request_that_finds_the_queue_full_is_refused_unread() -> None:
