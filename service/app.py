@@ -14,6 +14,7 @@ from service.build import build
 from service.descriptors import raise_limit
 from service.engine_process import Build
 from service.frontend import FrontEnd, LoadTokenizer, StartError
+from service.listeners import ListenerLost
 from service.logs import configure_logs
 from service.reload import Reload, Reread
 from service.settings import Settings
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 
 async def serve(settings: Settings, build: Build, load: LoadTokenizer, reread: Reread) -> None:
     """Serve until SIGTERM or SIGINT, of which the second ends at once; SIGHUP reads the
-    settings again. Raises StartError and EngineLost."""
+    settings again. Raises StartError, EngineLost and ListenerLost."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         front = FrontEnd(settings, build, load)
@@ -58,8 +59,8 @@ def _settle_memory() -> None:
 
 def main(settings: Settings, reread: Reread) -> int:
     """Serve, and the exit code: 0 after a signal, 2 when it cannot start, 1 when the engine
-    was lost. Either error is one line on stderr. `reread` reads the same sources again and
-    raises ConfigError."""
+    or a listener was lost. Each error is one line on stderr. `reread` reads the same sources
+    again and raises ConfigError."""
     configure_logs(settings.log)
     raise_limit()
     try:
@@ -67,7 +68,7 @@ def main(settings: Settings, reread: Reread) -> int:
     except StartError as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 2
-    except EngineLost as error:
+    except (EngineLost, ListenerLost) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
     return 0

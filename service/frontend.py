@@ -101,19 +101,23 @@ class FrontEnd:
         self._say_started(ready, time.monotonic() - started_s)
 
     async def run(self) -> None:
-        """Until `leaving` is asked, then drain. Raises EngineLost when the engine is given up
-        before."""
+        """Until `leaving` is asked, then drain. Raises EngineLost and ListenerLost when either
+        is given up before."""
         supervising = asyncio.create_task(self._supervisor.run())
         stopping = asyncio.create_task(self.leaving.asked.wait())
+        listening = asyncio.create_task(self.listeners.watch())
+        tasks = {supervising, stopping, listening}
         try:
-            await asyncio.wait({supervising, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                listening.result()
             if not supervising.done():
                 await self._step_back(supervising)
                 await self.drain()
         finally:
-            stopping.cancel()
-            supervising.cancel()
-            await asyncio.wait({supervising, stopping})
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         if supervising.cancelled():
             return
         error = supervising.exception()

@@ -25,6 +25,13 @@ OPERATORS = 64
 """Connections to the operators' port."""
 
 
+LOOK_S = 1.0
+
+
+class ListenerLost(Exception):
+    """A listener ended by itself: nobody reaches the service any more, so it has to end."""
+
+
 class Listeners:
     """`open` and `start`, `stop` in the end. What is not enabled has port 0."""
 
@@ -65,6 +72,16 @@ class Listeners:
         """Answer calls from now on."""
         for server in self._servers:
             await server.start()
+
+    async def watch(self) -> None:
+        """Until a listener is lost. gRPC's end by themselves after an error of their own, and
+        say so only to who asks. Raises ListenerLost."""
+        while True:
+            try:
+                for server in self._servers:
+                    await server.wait_for_termination(LOOK_S / len(self._servers))
+            except Exception as error:
+                raise ListenerLost(f"a listener was lost: {error!r}") from error
 
     def show(self, serving: bool) -> None:
         """What health says, at each address."""
