@@ -1,14 +1,15 @@
-"""Listeners that gRPC gives up."""
+"""A listener that gRPC gives up, and calls that made it do so."""
 
 import asyncio
 
 import grpc.aio
 import pytest
+from grpc_health.v1 import health_pb2
 
 from models.toy import ToyTokenizer
 from service.frontend import FrontEnd
 from service.listeners import ListenerLost
-from tests.wire import make_settings, toy_build
+from tests.wire import health_of, make_settings, serving, toy_build
 
 
 async def test_a_listener_that_is_lost_ends_the_service(
@@ -25,3 +26,37 @@ async def test_a_listener_that_is_lost_ends_the_service(
             await asyncio.wait_for(service.run(), 5)
     finally:
         await service.stop()
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
+    return head + payload
+
+
+def call_of(path: bytes) -> bytes:
+    """A call as HTTP/2 has it: settings, headers as they are, an empty message."""
+    headers = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": path,
+        b":authority": b"walkway",
+        b"content-type": b"application/grpc",
+        b"te": b"trailers",
+    }
+    literal = b"".join(
+        b"\0%c%b%c%b" % (len(name), name, len(value), value) for name, value in headers.items()
+    )
+    frames = frame(4, 0, 0) + frame(1, 4, 1, literal) + frame(0, 1, 1, b"\0" * 5)
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frames
+
+
+async def test_a_method_whose_name_is_no_text_ends_its_own_call_alone() -> None:
+    async with serving() as wire:
+        port = wire.service.listeners.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(call_of(b"/\xff/x"))
+        answer = b""
+        while b"grpc-status" not in answer:
+            answer += await asyncio.wait_for(reader.read(4096), 5)
+        writer.close()
+        assert await health_of(wire) == health_pb2.HealthCheckResponse.SERVING
