@@ -74,14 +74,14 @@ class Listeners:
             await server.start()
 
     async def watch(self) -> None:
-        """Until a listener is lost. gRPC's end by themselves after an error of their own, and
-        say so only to who asks. Raises ListenerLost."""
-        while True:
-            try:
-                for server in self._servers:
-                    await server.wait_for_termination(LOOK_S / len(self._servers))
-            except Exception as error:
-                raise ListenerLost(f"a listener was lost: {error!r}") from error
+        """Until the listeners are stopped or one is lost. gRPC's end by themselves after an
+        error of their own, and say so only to who asks. Raises ListenerLost."""
+        look_s = LOOK_S / len(self._servers)
+        try:
+            while all([await server.wait_for_termination(look_s) for server in self._servers]):
+                pass  # True: the time was over, and the server is not
+        except Exception as error:
+            raise ListenerLost(f"a listener was lost: {error!r}") from error
 
     def show(self, serving: bool) -> None:
         """What health says, at each address."""

@@ -28,6 +28,17 @@ async def test_a_listener_that_is_lost_ends_the_service(
         await service.stop()
 
 
+async def test_a_run_whose_listeners_were_stopped_can_be_cancelled() -> None:
+    service = FrontEnd(make_settings(), toy_build(), lambda source: ToyTokenizer())
+    await service.start()
+    running = asyncio.create_task(service.run())
+    await asyncio.sleep(0.05)
+    await service.stop()
+    running.cancel()
+    await asyncio.wait_for(asyncio.wait({running}), 5)
+    assert running.done()
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
     return head + payload
