@@ -69,8 +69,8 @@ def _cgroups(proc: Path) -> Iterator[Path]:
 
 
 def _upwards(mount: Path, root: str, path: str) -> Iterator[Path]:
-    """From a process's cgroup to the mount. A container sees its own as the root of the mount,
-    whatever its path is called outside."""
+    """From a process's cgroup to the mount. A container sees its own cgroup as the root of
+    the mount, although its path outside is longer."""
     below = path.removeprefix(root.rstrip("/")).strip("/") if path.startswith(root) else ""
     folder = mount / below
     yield folder

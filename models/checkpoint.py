@@ -78,8 +78,8 @@ def _gguf(path: Path) -> Checkpoint:
 
 
 def _with_head(config: ModelConfig, source: SafetensorsFolder) -> ModelConfig:
-    """As in transformers a stored head that differs from the embedding is used, whatever the
-    config says; and of a tied pair either may be stored."""
+    """As in transformers, a stored head that differs from the embedding is used even where
+    the config ties them, and either of a tied pair may be stored alone."""
     head, embedding = source.name_of(HEAD), source.name_of(EMBEDDING)
     if not config.tied and head is None:
         raise ModelError(f"tensor {HEAD} is missing (tie_word_embeddings is false)")

@@ -132,7 +132,7 @@ def _valid_ids(file: GgufFile, names: Iterable[str]) -> list[int]:
 
 def _kinds(file: GgufFile) -> list[int]:
     """Types of the tokens; one that begins or ends texts, or looks as if it ends a turn, is a
-    control token, whatever type the file gives it."""
+    control token even if the file gives it another type."""
     tokens = cast(list[str], file.metadata.get("tokenizer.ggml.tokens") or [])
     said = cast(list[int], file.metadata.get("tokenizer.ggml.token_type") or [])
     kinds = [

@@ -27,12 +27,11 @@ LEAST_RETRY_S = 1.0
 
 
 class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """`max_calls` are those of one service that are open at once, so that calls of one leave
-    room for those of another: health above all, where each method has so many, since some
-    watch for ever and others end what does not answer. `glances` are for methods of which
-    something can be said before a message is read; each raises ServiceError. What such a
-    method refuses itself it also writes down. `retry_after_s` is when the queue has places
-    again."""
+    """`max_calls` limits the open calls of each service, so that a busy service leaves room
+    for the others; of health it limits each method, so that open Watches leave room for the
+    Checks of a probe. `glances` are checks by method that need no message; each raises
+    ServiceError. Methods with such a check log their own refusals. `retry_after_s` tells when
+    the queue has places again."""
 
     def __init__(
         self,
