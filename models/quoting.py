@@ -3,9 +3,10 @@
 A chat template turns messages into one text, in which a control token cannot be told from
 text that spells it. So each control token that the *template* writes is replaced by a mark,
 one private character for each token, and the rendered text is encoded by a tokenizer that
-knows the marks and not the spellings. Messages are rendered as they are: the template sees what the caller
-sent, and what they spell is text. A mark is a single character, and no message has it when it
-is rendered, so no part of a message becomes a control token, alone or joined with other text.
+knows the marks and not the spellings. Messages are rendered as they are: the template sees
+what the caller sent, and what they spell is text. A mark is a single character, and no message
+has it when it is rendered, so no part of a message becomes a control token, alone or joined
+with other text.
 """
 
 import json
