@@ -1,6 +1,6 @@
 """The rules every plan is held to, in O(running + named) and never O(waiting)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import cast
 
 from schedulers.interface import (
@@ -18,6 +18,7 @@ def violations(snap: Snapshot, plan: Plan) -> list[str]:
     """What `plan` breaks, one sentence each; empty when it is legal."""
     faults = [*_wrong_rows(snap, plan), *_wrong_evictions(snap, plan)]
     faults += _wrong_refusals(snap, plan)
+    faults += _wrong_share(plan)
     return faults or list(_excess(snap, plan))
 
 
@@ -61,6 +62,15 @@ def _wrong_refusals(snap: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"{request} both computes and is refused"
         elif snap.waiting[request].output_tokens:
             yield f"refusal of {request}, which has output already"
+
+
+def _wrong_share(plan: Plan) -> Iterator[str]:
+    if not isinstance(plan.on_share, Set):
+        yield f"on_share is {plan.on_share!r}, which is no set"
+        return
+    for request in plan.on_share:
+        if request not in plan.tokens:
+            yield f"{request} is on the share and computes nothing"
 
 
 def _is_eviction(found: object) -> bool:

@@ -23,6 +23,7 @@ class Draft:
         self._joined: list[RequestView] = []
         self._evict: dict[RequestId, Eviction] = {}
         self._refuse: dict[RequestId, Refusal] = {}
+        self._on_share: set[RequestId] = set()
 
     def decode(
         self, views: Iterable[RequestView]
@@ -115,6 +116,10 @@ class Draft:
         """Turn a waiting request away."""
         self._refuse[view.id] = refusal
 
+    def put_on_share(self, view: RequestView) -> None:
+        """Report what `view` is granted in this step as the strategy's share."""
+        self._on_share.add(view.id)
+
     @property
     def is_empty(self) -> bool:
         """No tokens granted yet."""
@@ -132,7 +137,8 @@ class Draft:
 
     def plan(self) -> Plan:
         """The finished plan."""
-        return Plan(self._tokens, self._evict, self._refuse)
+        on_share = frozenset(self._on_share & self._tokens.keys())
+        return Plan(self._tokens, self._evict, self._refuse, on_share)
 
     def need_pages(self, view: RequestView, tokens: int, repins: int = 0) -> int:
         """What `tokens` for `view` take out of `pages`, when `repins` pages that others give

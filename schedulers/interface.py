@@ -8,7 +8,7 @@ Prefill, a chunk of it, decode, a cache hit and a resumed request are one thing 
 so many tokens to compute for that request in this step.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from math import sqrt
@@ -219,11 +219,14 @@ class Refusal:
 class Plan:
     """One step. `tokens`: 1..pending for each request that computes; a waiting request
     named here is admitted, a swapped one resumed. `evict`: running, disjoint from
-    `tokens`. `refuse`: waiting, with no output yet."""
+    `tokens`. `refuse`: waiting, with no output yet. `on_share`: of `tokens`, those whose
+    tokens of this step come out of a share that the strategy keeps for requests which would
+    wait too long without it. That is only reported: the receipt of a request counts them."""
 
     tokens: Mapping[RequestId, int] = field(default_factory=dict)
     evict: Mapping[RequestId, Eviction] = field(default_factory=dict)
     refuse: Mapping[RequestId, Refusal] = field(default_factory=dict)
+    on_share: Set[RequestId] = frozenset()
 
 
 class Scheduler(Protocol):

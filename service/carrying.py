@@ -41,6 +41,8 @@ class Carrier:
                 self._start(request, step, len(pairs), now_s)
                 swap_in += pairs
             request.in_flight += 1
+            if id in plan.on_share:
+                request.share_tokens += tokens
             step.computing.append(request)
             rows.append(self._row(request, tokens))
         step.batch = StepBatch(rows, swap_out, swap_in)

@@ -106,7 +106,8 @@ class Pause(msgspec.Struct, frozen=True, array_like=True):
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
     """What was done to a request, sent when it ends. `paused_s` is the time between giving
     way and running again, all pauses together; `pauses` names the first of them, at most
-    `MAX_PAUSES`."""
+    `MAX_PAUSES`. `share_tokens` were granted out of the strategy's share for requests that
+    would wait too long without it."""
 
     queue_s: float
     cached_tokens: int
@@ -116,6 +117,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     swapped_pages: int = 0
     paused_s: float = 0.0
     pauses: tuple[Pause, ...] = ()
+    share_tokens: int = 0
 
 
 MAX_PAUSES = 32

@@ -38,6 +38,7 @@ def scheduling_receipt(call: Call) -> pb.SchedulingReceipt | None:
         paused=duration(receipt.paused_s),
         preemptions=receipt.preemptions,
         evictions=map(_eviction, receipt.pauses),
+        share_tokens=receipt.share_tokens,
     )
 
 

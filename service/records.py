@@ -74,6 +74,7 @@ def _disturbances(receipt: Receipt | None) -> dict[str, float]:
         "recomputed_tokens": receipt.recomputed_tokens,
         "swapped_pages": receipt.swapped_pages,
         "paused_s": round(receipt.paused_s, 4),
+        "share_tokens": receipt.share_tokens,
     }
     return {name: value for name, value in met.items() if value}
 

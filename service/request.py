@@ -82,6 +82,7 @@ class Request:
     # It drains with its last token in flight: its end is still to tell. Of the class, because
     # with over 29 attributes of its own each of them is found more slowly (Python 3.11).
     owed = False
+    share_tokens = 0  # of the class, too: most requests never run on a strategy's share
 
     def __init__(self, submit: Submit, page_size: int, keys: MakeKeys = keys_of_tokens) -> None:
         self.id = RequestId(submit.id)
@@ -181,4 +182,5 @@ class Request:
             swapped_pages=self.swapped_pages,
             paused_s=self.pauses.total_s(now_s - self.arrival_s),
             pauses=self.pauses.first,
+            share_tokens=self.share_tokens,
         )

@@ -46,7 +46,7 @@ def test_a_request_that_finds_no_page_gives_back_what_it_pinned_and_waits() -> N
     victim = make_submit(0, [*shared, 7, 7, 7], max_tokens=3)
     joins = make_submit(1, [*shared, 1, 1, 1, 1, 1], max_tokens=1)
     short = make_submit(2, [7, 7, 7, 7, 2], max_tokens=3)
-    plans = [Plan({0: 9}), Plan({1: 5, 2: 1}, evict={0: RECOMPUTE})]
+    plans = [Plan({0: 9}), Plan({1: 5, 2: 1}, {0: RECOMPUTE}, on_share={1, 2})]
     core = make_core(pages=6, budget=9, scheduler=Scripted(*plans))
     toy = make_toy(core)
     core.submit(victim)
@@ -60,3 +60,4 @@ def test_a_request_that_finds_no_page_gives_back_what_it_pinned_and_waits() -> N
     assert core.take_events()[1].short_rows == 1
     answers = run(core, toy)
     assert answers.tokens[2] == solo(short)
+    assert answers.receipt(2).share_tokens == 0, "it was given nothing in that step"

@@ -46,7 +46,7 @@ GAUGES = {
     "host_free_pages",
 }
 PAUSE = Pause(1.5, "swap", "pages", 3, 0.25, None)
-RECEIPT = Receipt(0.5, 1, 2, 3, 4, 6, 0.75, (PAUSE,))
+RECEIPT = Receipt(0.5, 1, 2, 3, 4, 6, 0.75, (PAUSE,), 7)
 
 
 @dataclass

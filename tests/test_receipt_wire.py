@@ -169,9 +169,12 @@ async def test_merged_news_keep_the_order_of_events() -> None:
 async def test_events_nobody_wants_make_no_message() -> None:
     call, _ = taken_call(wants=False)
     call.stream.push(RequestEvent(1, paused=[pause(1.0)], resumed_s=[2.0]))
-    call.stream.push(RequestEvent(1, finish=Finish.LENGTH, receipt=Receipt(0.5, 0, 1, 1, 2)))
+    call.stream.push(
+        RequestEvent(1, finish=Finish.LENGTH, receipt=Receipt(0.5, 0, 1, 1, 2, share_tokens=3))
+    )
     assert await call.next() is None
     assert summary(call).scheduling.preemptions == 1
+    assert summary(call).scheduling.share_tokens == 3
 
 
 def test_a_part_of_events_alone_is_worth_a_message() -> None:

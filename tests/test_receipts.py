@@ -116,6 +116,13 @@ def test_only_the_first_pauses_are_named_and_all_are_timed() -> None:
     assert pauses.total_s(1e9) == (MAX_PAUSES + 9) / 2
 
 
+def test_the_receipt_counts_what_was_computed_on_the_strategys_share() -> None:
+    plans = [Plan({1: 3, 2: 1}, on_share={1}), Plan({1: 2}), Plan({1: 1, 2: 1}, on_share={1})]
+    answers, _ = drive(core_of(*plans))
+    assert answers.receipt(1).share_tokens == 3 + 1
+    assert answers.receipt(2).share_tokens == 0
+
+
 def test_a_request_that_never_came_in_has_an_empty_receipt() -> None:
     core = make_core(pages=2)
     core.submit(make_submit(1, max_tokens=99))

@@ -75,7 +75,7 @@ def judged(
 
 
 def test_a_legal_plan_has_no_violations() -> None:
-    assert judged(lambda snap: Plan({0: 1, 2: 3}, {1: EVICTION}, {3: Refusal(1.0)})) == []
+    assert judged(lambda snap: Plan({0: 1, 2: 3}, {1: EVICTION}, {3: Refusal(1.0)}, {2})) == []
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,9 @@ def test_a_legal_plan_has_no_violations() -> None:
         (Plan({0: 1}, {0: EVICTION}), "both computes and is evicted"),
         (Plan({2: 1}, {}, {2: Refusal(1.0)}), "both computes and is refused"),
         (Plan(), "nothing is computed"),
+        (Plan({0: 1}, on_share={1}), "1 is on the share and computes nothing"),
+        (Plan({0: 1}, {1: EVICTION}, on_share={1}), "1 is on the share and computes nothing"),
+        (Plan({0: 1}, on_share=[0]), "on_share is [0], which is no set"),
     ],
 )
 def test_each_rule_is_seen_broken(plan: Plan, word: str) -> None:

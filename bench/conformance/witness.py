@@ -33,11 +33,13 @@ class Decision:
     tokens: tuple[tuple[RequestId, int], ...]
     evict: tuple[tuple[RequestId, object], ...]
     refuse: tuple[tuple[RequestId, object], ...]
+    on_share: tuple[RequestId, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"computes {dict(self.tokens)}"]
         parts += [f"evicts {request} ({_how(how)})" for request, how in self.evict]
         parts += [f"refuses {request}" for request, _ in self.refuse]
+        parts += [f"{request} on the share" for request in self.on_share]
         return ", ".join(parts)
 
 
@@ -111,7 +113,8 @@ class Witness:
 
 def _decision(now_s: float, plan: Plan) -> Decision:
     evict, refuse = tuple(plan.evict.items()), tuple(plan.refuse.items())
-    return Decision(now_s, tuple(plan.tokens.items()), evict, refuse)
+    tokens, on_share = tuple(plan.tokens.items()), tuple(sorted(plan.on_share))
+    return Decision(now_s, tokens, evict, refuse, on_share)
 
 
 def _line(number: int, now_s: float, plan: Plan) -> str:

@@ -30,6 +30,7 @@ COLUMNS = (
     "recomputed_tokens",
     "swapped_pages",
     "paused_s",
+    "share_tokens",
 )
 
 
@@ -86,4 +87,5 @@ def _row(record: Record) -> Sequence[object]:
         receipt.recomputed_tokens,
         receipt.swapped_pages,
         receipt.paused_s,
+        receipt.share_tokens,
     )

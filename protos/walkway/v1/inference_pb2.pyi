@@ -233,7 +233,7 @@ class Summary(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_string: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., seed: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., scheduling: _Optional[_Union[SchedulingReceipt, _Mapping]] = ...) -> None: ...
 
 class SchedulingReceipt(_message.Message):
-    __slots__ = ("queue", "steps", "cached_tokens", "recomputed_tokens", "swapped_pages", "paused", "preemptions", "evictions")
+    __slots__ = ("queue", "steps", "cached_tokens", "recomputed_tokens", "swapped_pages", "paused", "preemptions", "evictions", "share_tokens")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +242,7 @@ class SchedulingReceipt(_message.Message):
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    SHARE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     queue: _duration_pb2.Duration
     steps: int
     cached_tokens: int
@@ -250,7 +251,8 @@ class SchedulingReceipt(_message.Message):
     paused: _duration_pb2.Duration
     preemptions: int
     evictions: _containers.RepeatedCompositeFieldContainer[Eviction]
-    def __init__(self, queue: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., steps: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., swapped_pages: _Optional[int] = ..., paused: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., preemptions: _Optional[int] = ..., evictions: _Optional[_Iterable[_Union[Eviction, _Mapping]]] = ...) -> None: ...
+    share_tokens: int
+    def __init__(self, queue: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., steps: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., recomputed_tokens: _Optional[int] = ..., swapped_pages: _Optional[int] = ..., paused: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., preemptions: _Optional[int] = ..., evictions: _Optional[_Iterable[_Union[Eviction, _Mapping]]] = ..., share_tokens: _Optional[int] = ...) -> None: ...
 
 class Eviction(_message.Message):
     __slots__ = ("at", "mode", "cause", "pages", "swap_estimate", "recompute_estimate")
