@@ -81,6 +81,10 @@ class RequestView(Protocol):
     def first_token_deadline_s(self) -> float | None: ...
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """The pace wanted after the first token."""
+
+    @property
     def prompt_tokens(self) -> int: ...
 
     @property

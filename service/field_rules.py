@@ -99,3 +99,5 @@ def _check_rest(fields: Fields, request: pb.GenerateRequest) -> None:
     fields.between("priority", request.priority, 0, MAX_PRIORITY)
     fields.duration("deadline", request, "deadline")
     fields.duration("first_token_deadline", request, "first_token_deadline")
+    if request.HasField("tokens_per_second"):
+        fields.positive("tokens_per_second", request.tokens_per_second)

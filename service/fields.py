@@ -1,6 +1,7 @@
 """Collects what is wrong with a message's fields, so that a caller learns all at once."""
 
 from collections.abc import Iterable
+from math import inf
 
 from google.protobuf.message import Message
 
@@ -42,6 +43,12 @@ class Fields:
             0 < value <= high,
             field,
             f"is {_shown(value)}, allowed is more than 0 and up to {high}",
+        )
+
+    def positive(self, field: str, value: float) -> None:
+        """Greater than 0 and finite."""
+        self.require(
+            0 < value < inf, field, f"is {_shown(value)}, allowed is more than 0 and finite"
         )
 
     def count(self, field: str, value: int, limit: int) -> bool:

@@ -49,6 +49,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
     namespace: str = ""
     deadline_s: float | None = None
     first_token_deadline_s: float | None = None
+    tokens_per_second: float | None = None
 
 
 class End(msgspec.Struct, frozen=True, tag=True, array_like=True):

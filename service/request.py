@@ -120,6 +120,10 @@ class Request:
         return self.submit.limits.max_tokens
 
     @property
+    def tokens_per_second(self) -> float | None:
+        return self.submit.tokens_per_second
+
+    @property
     def cacheable_tokens(self) -> int:
         """How much of the prefix the cache may serve: the last known token is computed in
         any case, and so is every position whose prompt log-probabilities are still owed."""

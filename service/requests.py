@@ -119,6 +119,9 @@ class Judged:
             namespace=request.cache_salt,
             deadline_s=_first(wanted_s, arrival.call_expires_s),
             first_token_deadline_s=_after(now_s, request, "first_token_deadline"),
+            tokens_per_second=(
+                request.tokens_per_second if request.HasField("tokens_per_second") else None
+            ),
         )
 
     def _max_tokens(self, prompt: int) -> int:

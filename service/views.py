@@ -18,6 +18,7 @@ class FrozenView:
     arrival_s: float
     deadline_s: float | None
     first_token_deadline_s: float | None
+    tokens_per_second: float | None
     prompt_tokens: int
     output_tokens: int
     min_tokens: int

@@ -22,6 +22,7 @@ FULL = pb.GenerateRequest(
     tenant="someone",
     deadline=Duration(seconds=70),
     first_token_deadline=Duration(seconds=7),
+    tokens_per_second=18.5,
     sampling=pb.Sampling(
         temperature=0.5,
         top_k=11,
@@ -85,6 +86,7 @@ def test_every_field_arrives_where_it_belongs() -> None:
         namespace="salt",
         deadline_s=1070.0,
         first_token_deadline_s=1007.0,
+        tokens_per_second=18.5,
     )
     assert judged.request_id == "id"
     assert judged.answering == Answering(
