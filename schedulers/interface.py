@@ -129,14 +129,20 @@ class PageArithmetic(Protocol):
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """Measured seconds: for each prefill token, decode row and page moved to or from the
-    host, for any step beside them, and for each pair of a prefill token and one that it
-    attends to. 0 for what was not measured yet."""
+    host, for any step in addition, for each pair of a prefill token and one that it attends
+    to, and for each token of context that a decode row reads. 0 for what was not measured
+    yet."""
 
     token_s: float = 0.0
     row_s: float = 0.0
     page_s: float = 0.0
     step_s: float = 0.0
     pair_s: float = 0.0
+    context_s: float = 0.0
+
+    def decode_s(self, rows: int, context_tokens: int) -> float:
+        """Of so many decode rows, which together read `context_tokens`, without `step_s`."""
+        return rows * self.row_s + context_tokens * self.context_s
 
     def prefill_s(self, tokens: int, before: int = 0) -> float:
         """Of computing `tokens` of a prompt behind `before` others, without `step_s`."""

@@ -127,6 +127,7 @@ def _measured(model: _Model, limits: StepLimits) -> CostMeter:
         row_ms=round(meter.costs.row_s * 1e3, 3),
         token_ms=round(meter.costs.token_s * 1e3, 4),
         pair_us=round(meter.costs.pair_s * 1e6, 4),
+        context_us=round(meter.costs.context_s * 1e6, 4),
         took_s=round(time.perf_counter() - began_s, 2),
     )
     return meter

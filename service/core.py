@@ -204,8 +204,10 @@ class Core:
     def _budget(self) -> int:
         if self._limits.gap_s is None:
             return self._limits.max_tokens
-        prefills = (r.computed for r in self.running.values() if r.known - r.computed > 1)
-        return self._limits.budget(len(self.running), self.costs, max(prefills, default=0))
+        running = self.running.values()
+        furthest = max((r.computed for r in running if r.known - r.computed > 1), default=0)
+        context_tokens = sum(r.known for r in running)
+        return self._limits.budget(len(running), self.costs, furthest, context_tokens)
 
     def _expire(self, now_s: float) -> None:
         for id, reason in self._deadlines.due(now_s):

@@ -14,21 +14,21 @@ FEW, LONGEST = 20, 1.5  # after FEW steps, a step counts as at most LONGEST time
 SETTLED, EVERY = 200, 8  # after so many steps a fit for so many: it costs as much as some rows
 # Squares of a usual step's sizes, a tenth of a step in weight: what new steps do not tell
 # apart stays as it was, and at the start counts as fixed cost first.
-PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2, 65536.0**2])
+PULL = 0.1 * np.diag([1.0, 64.0**2, 8.0**2, 65536.0**2, 4096.0**2])
 
 
 class CostMeter:
     """Least squares over recent steps: seconds = step_s + prefill tokens x token_s + decode
-    rows x row_s + pairs x pair_s, none below 0. Once enough is known, a step that copies
-    pages tells of pages alone: copies may run beside it or hold it up. `token_s` and `pair_s`
-    stay 0 until a step has prefilled, `row_s` until one has decoded (after `SETTLED` steps,
-    until the next fit)."""
+    rows x row_s + pairs x pair_s + context tokens x context_s, none below 0. Once enough is
+    known, a step that copies pages tells of pages alone: copies may run at the same time or
+    hold it up. `token_s` and `pair_s` stay 0 until a step has prefilled, `row_s` and
+    `context_s` until one has decoded (after `SETTLED` steps, until the next fit)."""
 
     def __init__(self) -> None:
         self.costs = StepCosts()
-        self._sizes = np.zeros((4, 4))
-        self._times_s = np.zeros(4)
-        self._found_s = np.zeros(4)
+        self._sizes = np.zeros((5, 5))
+        self._times_s = np.zeros(5)
+        self._found_s = np.zeros(5)
         self._copied = np.zeros(2)  # seconds, pages
         self._seen = 0
 
@@ -40,10 +40,10 @@ class CostMeter:
             self._copied = KEEP_COPIES * self._copied + (copy_s, pages)
         if batch.rows and (not pages or self._seen <= FEW):
             self._fit(_size(batch), max(0.0, seconds - copy_s))
-        step_s, token_s, row_s, pair_s = self._found_s.tolist()
+        step_s, token_s, row_s, pair_s, context_s = self._found_s.tolist()
         copied_s, copied = self._copied.tolist()
         page_s = copied_s / copied if copied else 0.0
-        self.costs = StepCosts(token_s, row_s, page_s, step_s, pair_s)
+        self.costs = StepCosts(token_s, row_s, page_s, step_s, pair_s, context_s)
 
     def _fit(self, size: Vector, seconds: float) -> None:
         self._seen += 1
@@ -59,17 +59,18 @@ class CostMeter:
 
 
 def _size(batch: StepBatch) -> Vector:
-    """Of a step: 1, prefill tokens, decode rows, and pairs of a prefill token and one that
-    it attends to."""
-    prefill, decodes, pairs = 0, 0, 0
+    """Of a step: 1, prefill tokens, decode rows, pairs of a prefill token and one that it
+    attends to, and tokens that decode rows read."""
+    prefill, decodes, pairs, context = 0, 0, 0, 0
     for row in batch.rows:
         count = len(row.tokens)
         if count == 1:
             decodes += 1
+            context += row.start + 1
         else:
             prefill += count
             pairs += count * row.start + count * (count + 1) // 2
-    return np.array((1.0, prefill, decodes, pairs))
+    return np.array((1.0, prefill, decodes, pairs, context))
 
 
 def _not_negative(sizes: Vector, times_s: Vector) -> Vector:

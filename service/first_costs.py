@@ -7,7 +7,7 @@ from models.batch import RequestId, Row, Sampling, StepBatch
 from service.costs import FEW, CostMeter
 
 LIMIT_S = 0.3
-NEEDED = 4
+NEEDED = 5
 GREEDY = Sampling()
 NEAR, USUAL, FAR = 16, 256, 2048  # tokens of the least chunk; before a decode row, a late chunk
 
@@ -48,11 +48,12 @@ def first_costs(seconds: Seconds, room: Room, limit_s: float = LIMIT_S) -> CostM
 
 
 def _probes(room: Room) -> Iterator[StepBatch]:
-    """Decode rows, a small chunk, one far on; then larger ones."""
+    """Decode rows, a few that read much, a small chunk, one far on; then larger ones."""
     far = max(0, min(FAR, room.context_tokens - 4 * NEAR))
     chunks = sorted({min(n, room.max_tokens) for n in (4 * NEAR, 8 * NEAR, room.max_tokens)})
     yield _step(room, [(1, USUAL)])
     yield _step(room, [(1, USUAL)] * min(2 * NEAR, room.max_rows))
+    yield _step(room, [(1, far)] * min(NEAR // 4, room.max_rows))
     yield _step(room, [(NEAR, 0)])
     yield _step(room, [(2 * NEAR, far)])
     for tokens in chunks:

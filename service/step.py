@@ -19,9 +19,12 @@ class StepLimits:
     watermark_pages: int = 0
     gap_s: float | None = None
 
-    def budget(self, running: int, costs: StepCosts, before: int = 0) -> int:
-        """Tokens of a step while so many run; `before`: how many tokens precede the chunk that
-        is furthest on, each of which its tokens attend to.
+    def budget(
+        self, running: int, costs: StepCosts, before: int = 0, context_tokens: int = 0
+    ) -> int:
+        """Tokens of a step while so many run, which have `context_tokens` together; `before`:
+        how many tokens precede the chunk that is furthest on, each of which its tokens attend
+        to.
 
         All that run count as decode rows though some may prefill, and all that prefill as
         that far on: that is never too much. A decode row takes from the time at its own cost
@@ -32,7 +35,7 @@ class StepLimits:
         """
         if self.gap_s is None or costs == StepCosts():
             return self.max_tokens
-        left_s = self.gap_s - costs.step_s - running * costs.row_s
+        left_s = self.gap_s - costs.step_s - costs.decode_s(running, context_tokens)
         affordable = costs.prefill_tokens(left_s, before)
         return int(min(self.max_tokens, max(affordable, running + LEAST_PREFILL)))
 
