@@ -126,6 +126,29 @@ class PageArithmetic(Protocol):
         count 0, and so does all that a step in flight touches."""
 
 
+class AnswerLengths(Protocol):
+    """How long answers will be, learned from those that ended."""
+
+    def quantile(self, view: RequestView, share: float) -> int:
+        """Output tokens in all that, with probability `share`, the answer to `view` does not
+        exceed, given that it has `output_tokens` and goes on. Within `min_tokens` and
+        `max_tokens`; the least possible while too few have ended. O(log answers)."""
+
+
+def least_tokens(view: RequestView) -> int:
+    """Output tokens that a request which goes on will have at least."""
+    return min(view.max_tokens, max(view.min_tokens, view.output_tokens + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class NothingLearned:
+    """Of a driver that learns no lengths."""
+
+    def quantile(self, view: RequestView, share: float) -> int:
+        """The least possible."""
+        return least_tokens(view)
+
+
 @dataclass(frozen=True, slots=True)
 class StepCosts:
     """Measured seconds: for each prefill token, decode row and page moved to or from the
@@ -198,6 +221,7 @@ class Snapshot:
     memory: PageArithmetic
     costs: StepCosts = StepCosts()
     served: Mapping[str, Served] = field(default_factory=dict)
+    lengths: AnswerLengths = NothingLearned()
 
     def pending(self, view: RequestView) -> int:
         """Tokens still to compute before `view` samples; 1 is a decode row."""

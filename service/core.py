@@ -16,6 +16,7 @@ from service.arithmetic import Pages
 from service.carrying import Carrier
 from service.deadlines import Deadlines
 from service.ledger import Ledger
+from service.lengths import LearnedLengths
 from service.messages import Finish, RequestEvent, StepStats, Submit
 from service.places import Places
 from service.planner import Planner
@@ -61,6 +62,7 @@ class Core:
         self._arithmetic = Pages(self.requests, residency, ahead)
         self._deadlines = Deadlines(self.requests.keys())
         self._ledger = Ledger(lambda: (r.tenant for r in self.requests.values()))
+        self._lengths = LearnedLengths()
         self._carrier = Carrier(places, residency, self._ledger)
         self._ahead = Anticipation(places) if ahead else None
 
@@ -90,6 +92,7 @@ class Core:
         if request is None or (request.state is DRAINING and not request.owed):
             return
         self._ledger.ended(request, reason, detail, now_s)
+        self._lengths.ended(request, reason)
         if request.owed:
             request.owed = False
         elif request.in_flight:
@@ -199,6 +202,7 @@ class Core:
             memory=self._arithmetic,
             costs=self.costs,
             served=self._ledger.served.settle(),
+            lengths=self._lengths,
         )
 
     def _budget(self) -> int:
