@@ -18,6 +18,11 @@ def simulation_pictures() -> ModuleType:
     return _module("bench.simulation.pictures", needs="matplotlib")
 
 
+def study_plots() -> ModuleType:
+    """`bench.study.plots`. Raises MissingExtra."""
+    return _module("bench.study.plots", needs="matplotlib")
+
+
 def conformance() -> ModuleType:
     """`bench.conformance.kit`. Raises MissingExtra."""
     return _module("bench.conformance.kit", needs="hypothesis")

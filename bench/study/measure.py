@@ -1,0 +1,58 @@
+"""Runs one cell of the matrix."""
+
+from dataclasses import replace
+
+from bench.simulation import saturation
+from bench.simulation.choice import Choice
+from bench.simulation.demand import Load
+from bench.simulation.engine import simulate
+from bench.simulation.figures import usual_slo
+from bench.simulation.loads import Cut, trace_load
+from bench.simulation.profile import Profile
+from bench.simulation.saturation import FCFS
+from bench.study.cells import Cell, Ground
+from bench.study.outcome import URGENT, Outcome, outcome
+from bench.study.scenarios import ALONE, IDLE, STRATEGIES, scenario
+from bench.study.sources import digest
+from schedulers.registry import find
+
+MACHINERY = ("bench.simulation.saturation", "bench.simulation.loads", "bench.study.outcome")
+
+
+def capacity(ground: Ground) -> float:
+    """The speed-up of the trace that is a load of 1."""
+    profile = ground.machine()
+    return saturation.capacity(_load(ground, "throughput", 1.0, profile), profile)
+
+
+def measure(cell: Cell, capacity: float) -> Outcome:
+    """Run a cell, whose ground has this capacity."""
+    profile = cell.ground.machine()
+    load = _load(cell.ground, cell.scenario, cell.load * capacity, profile)
+    if cell.strategy in (ALONE, IDLE):
+        load = _urgent_only(load, one_by_one=cell.strategy == IDLE)
+    return outcome(simulate(load, profile, _choice(cell.strategy)), usual_slo(profile))
+
+
+def provenance(what: Cell | Ground) -> str:
+    """A digest of what its result depends on beyond itself: the simulator, the strategy and
+    the rules of the scenario."""
+    if isinstance(what, Ground):
+        return digest("", *MACHINERY, find(FCFS.name).__module__)
+    strategy = find(_choice(what.strategy).name).__module__
+    return digest(repr(scenario(what.scenario).rules), *MACHINERY, strategy)
+
+
+def _choice(label: str) -> Choice:
+    return FCFS if label in (ALONE, IDLE) else Choice(label, STRATEGIES[label])
+
+
+def _load(ground: Ground, kind: str, speedup: float, profile: Profile) -> Load:
+    rules = replace(scenario(kind).rules, seed=ground.seed)
+    cut = Cut(requests=ground.requests, speedup=speedup)
+    return trace_load(ground.trace, cut, rules, profile)
+
+
+def _urgent_only(load: Load, one_by_one: bool) -> Load:
+    urgent = [demand for demand in load.demands if demand.priority >= URGENT]
+    return replace(load, demands=urgent, clients=1 if one_by_one else None)

@@ -1,0 +1,96 @@
+"""What is asked of the strategies, and by which figures they are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench.simulation.demand import Rules
+
+ALONE = "alone"  # the urgent requests at their times, with no others
+IDLE = "idle"  # the urgent requests one after another
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A field of `Outcome` for people. `scale` turns it into `unit`."""
+
+    name: str
+    title: str
+    unit: str = ""
+    scale: float = 1.0
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A load of one kind. `strategies` are those worth comparing under it, by their labels in
+    `STRATEGIES`, and the references `alone` and `idle`."""
+
+    name: str
+    title: str
+    strategies: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    rules: Rules = field(default_factory=Rules)
+
+
+# Label -> name and options, as on the command line of `walkway simulate`.
+STRATEGIES: Mapping[str, str] = {
+    "fcfs": "fcfs",
+    "priority": "priority",
+    "deadline": "deadline",
+    "fair": "fair",
+    "swap": "swap",
+    "static": "static",
+}
+
+SCENARIOS = (
+    Scenario(
+        "throughput",
+        "nobody is urgent or late",
+        ("fcfs", "priority", "deadline", "fair", "swap", "static"),
+        (
+            Figure("output_tokens_per_s", "output tokens/s"),
+            Figure("mean_completion_s", "mean time to the whole answer", "s", log=True),
+            Figure("cached", "prompt tokens found in the prefix cache", "%", 100),
+        ),
+    ),
+    Scenario(
+        "urgent",
+        "a tenth of the requests is urgent",
+        ("fcfs", "priority", ALONE, IDLE),
+        (
+            Figure("urgent_ttft_p95_s", "p95 time to first token of the urgent", "s", log=True),
+            Figure("others_ttft_p95_s", "p95 time to first token of the others", "s", log=True),
+            Figure(
+                "others_share", "least share of the others in a tenth of the time", "%", 100
+            ),
+        ),
+        Rules(priorities=((12, 0.1), (4, 0.9))),
+    ),
+    Scenario(
+        "deadlines",
+        "each answer is wanted in four times what it takes alone",
+        ("fcfs", "deadline"),
+        (Figure("deadlines_met", "deadlines met", "%", 100),),
+        Rules(slack=4.0),
+    ),
+    Scenario(
+        "tenants",
+        "one tenant sends 95 % of the requests, another 5 %",
+        ("fcfs", "fair"),
+        (Figure("light_ttft_p95_s", "p95 time to first token of the light", "s", log=True),),
+        Rules(tenants=(("flood", 0.95), ("light", 0.05))),
+    ),
+    Scenario(
+        "shares",
+        "two tenants, 70 and 30 % of the requests: both ask for more than half from twice the "
+        "capacity on",
+        ("fcfs", "fair"),
+        (Figure("service_difference", "service between the two apart at most", "tokens"),),
+        Rules(tenants=(("more", 0.7), ("less", 0.3))),
+    ),
+)
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario of that name."""
+    return next(one for one in SCENARIOS if one.name == name)

@@ -1,0 +1,115 @@
+"""What the strategies are to reach, as checks of a matrix."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+from bench.study.cells import Cell
+from bench.study.matrix import Matrix
+from bench.study.scenarios import ALONE, IDLE
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure of a strategy, divided by that of `against` on the same ground at the same load
+    where there is one, is to be at least `limit`, or at most. Loads below `from_load` do not
+    count."""
+
+    title: str
+    scenario: str
+    strategy: str
+    figure: str
+    limit: float
+    against: str | None = None
+    at_most: bool = False
+    from_load: float = 0.0
+
+    def holds(self, ratio: float) -> bool:
+        """Whether a cell of this ratio reaches it."""
+        if self.at_most:
+            return ratio <= self.limit + ROUNDING
+        return ratio >= self.limit - ROUNDING
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a target: how many cells of how many reached it, the worst ratio and where
+    it was. None of no cells: nothing was measured."""
+
+    target: Target
+    reached: int
+    cells: int
+    worst: float
+    where: str
+
+    @property
+    def passed(self) -> bool:
+        return self.reached == self.cells > 0
+
+
+def _throughput(strategy: str) -> Target:
+    title = f"{strategy}: output tokens/s within 5 % of fcfs"
+    return Target(title, "throughput", strategy, "output_tokens_per_s", 0.95, "fcfs")
+
+
+TARGETS = (
+    Target(
+        "priority: urgent p95 at most twice that of one after another",
+        *("urgent", "priority", "urgent_ttft_p95_s", 2.0, IDLE),
+        at_most=True,
+    ),
+    Target(
+        "priority: urgent p95 at most twice that of the urgent alone",
+        *("urgent", "priority", "urgent_ttft_p95_s", 2.0, ALONE),
+        at_most=True,
+    ),
+    Target(
+        "priority: the others have a tenth of the tokens, always",
+        *("urgent", "priority", "others_share", 0.1),
+    ),
+    Target(
+        "deadline: as many met as fcfs", "deadlines", "deadline", "deadlines_met", 1.0, "fcfs"
+    ),
+    Target(
+        "deadline: twice as many as fcfs from 1.5 on",
+        *("deadlines", "deadline", "deadlines_met", 2.0, "fcfs"),
+        from_load=1.5,
+    ),
+    *map(_throughput, ("priority", "deadline", "fair", "swap")),
+)
+
+
+def verdicts(matrix: Matrix, targets: tuple[Target, ...] = TARGETS) -> Iterator[Verdict]:
+    """A verdict for each target."""
+    for target in targets:
+        ratios = list(_ratios(matrix, target))
+        reached = sum(target.holds(ratio) for ratio, _ in ratios)
+        worst, where = (max if target.at_most else min)(ratios, default=(0.0, "not measured"))
+        yield Verdict(target, reached, len(ratios), worst, where)
+
+
+def _ratios(matrix: Matrix, target: Target) -> Iterator[tuple[float, str]]:
+    for cell, found in matrix.outcomes.items():
+        if (cell.scenario, cell.strategy) != (target.scenario, target.strategy):
+            continue
+        value = getattr(found, target.figure)
+        other = _against(matrix, target, cell)
+        if value is not None and other is not None and cell.load >= target.from_load:
+            ratio = value / other if other else inf if value else 1.0
+            yield ratio, f"{cell.ground.name} at {cell.load:g}"
+
+
+def _against(matrix: Matrix, target: Target, cell: Cell) -> float | None:
+    if target.against is None:
+        return 1.0
+    for other, found in matrix.outcomes.items():
+        same_load = other.load == cell.load or target.against == IDLE
+        if (
+            (other.ground, other.scenario, other.strategy)
+            == (cell.ground, cell.scenario, target.against)
+        ) and same_load:
+            value: float | None = getattr(found, target.figure)
+            return value
+    return None
