@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.advising import register_advising
 from cli.client import register_client
 from cli.operating import register_operating
 from cli.plugins import register_plugins
@@ -45,6 +46,7 @@ register_client(app)
 register_operating(app)
 register_plugins(app)
 register_simulation(app)
+register_advising(app)
 
 
 def main() -> None:

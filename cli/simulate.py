@@ -91,7 +91,7 @@ def run_simulation(wanted: Wanted) -> int:
         load = _load(wanted, profile)
         wanted.out.mkdir(parents=True, exist_ok=True)
     except MISTAKES as error:
-        print(f"walkway: {_line(error)}", file=sys.stderr)
+        print(f"walkway: {line_of(error)}", file=sys.stderr)
         return 2
     try:
         runs = [_run(load, profile, choice, wanted.check, console) for choice in choices]
@@ -109,7 +109,7 @@ def run_simulation(wanted: Wanted) -> int:
         if pictures is not None:
             pictures.draw(runs, profile, slo, window, wanted.out)
     except OSError as error:
-        print(f"walkway: {_line(error)}", file=sys.stderr)
+        print(f"walkway: {line_of(error)}", file=sys.stderr)
         return 2
     if wanted.as_json:
         print((wanted.out / "simulation.json").read_text(), end="")
@@ -171,7 +171,7 @@ def read_window(text: str) -> tuple[float, float]:
     return start_s, start_s + seconds
 
 
-def _line(error: Exception) -> str:
+def line_of(error: Exception) -> str:
     """What is wrong, with the file first where it is one."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}"
@@ -182,6 +182,22 @@ def _priority(text: str) -> int:
     if not text.isdecimal() or int(text) > MOST_PRIORITY:
         raise ValueError(f"--priorities: {text!r} is not 0 to {MOST_PRIORITY}")
     return int(text)
+
+
+def read_rules(
+    priorities: str | None, tenants: str | None, slack: float | None, seed: int
+) -> Rules:
+    """Classes of requests as they are typed. Raises ValueError."""
+    standard = Rules()
+    levels = priorities and [
+        (_priority(value), share) for value, share in parse_shares(priorities)
+    ]
+    return Rules(
+        priorities=levels or standard.priorities,
+        tenants=parse_shares(tenants) if tenants else standard.tenants,
+        slack=slack,
+        seed=seed,
+    )
 
 
 def _expect_no_idle_option(wanted: Wanted) -> None:
@@ -201,16 +217,7 @@ def _expect_no_idle_option(wanted: Wanted) -> None:
 
 def _load(wanted: Wanted, profile: Profile) -> Load:
     _expect_no_idle_option(wanted)
-    standard = Rules()
-    priorities = wanted.priorities and [
-        (_priority(value), share) for value, share in parse_shares(wanted.priorities)
-    ]
-    rules = Rules(
-        priorities=priorities or standard.priorities,
-        tenants=parse_shares(wanted.tenants) if wanted.tenants else standard.tenants,
-        slack=wanted.slack,
-        seed=wanted.seed,
-    )
+    rules = read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed)
     if wanted.trace is None:
         repeat = Repeat(wanted.requests, wanted.rate_per_s, wanted.clients)
         return workload_load(wanted.workload, repeat, rules, profile)

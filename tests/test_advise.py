@@ -1,0 +1,135 @@
+"""`walkway advise`: which strategy and limits serve a trace best."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench.advice.objective import GOODPUT, URGENT, Score
+from bench.advice.settings import as_toml
+from bench.advice.trial import Candidate
+from bench.simulation.choice import Choice
+from bench.simulation.profile import save
+from cli.main import app
+from service.config import load_settings
+from tests.simulations import make_profile
+
+Request = tuple[float, int, int]
+
+
+def advise(folder: Path, requests: Sequence[Request], *options: str, rows: int = 4) -> Result:
+    """On a machine of a second a step, for (seconds, prompt tokens, output tokens)."""
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    for at_s, prompt, output in requests:
+        minutes, seconds = divmod(at_s, 60)
+        lines.append(f"2026-01-01 00:{int(minutes):02}:{seconds:09.6f},{prompt},{output}")
+    (folder / "trace.csv").write_text("\n".join(lines) + "\n")
+    save(make_profile(max_rows=rows, max_step_tokens=32), folder / "small.json")
+    files = ("--trace", str(folder / "trace.csv"), "--profile", str(folder / "small.json"))
+    return CliRunner().invoke(app, ("advise", *files, "--jobs", "1", *options))
+
+
+def settings(ran: Result) -> dict[str, dict[str, object]]:
+    assert ran.exit_code == 0, ran.output
+    return tomllib.loads(ran.stdout[ran.stdout.index("[scheduler]") :])
+
+
+def steady(count: int, every_s: float) -> list[Request]:
+    return [(every_s * number, 8, 4) for number in range(count)]
+
+
+def test_few_urgent_among_many_are_served_best_by_priority(tmp_path: Path) -> None:
+    ran = advise(tmp_path, steady(120, 1.0), "--priorities", "12:0.1,4:0.9")
+    assert settings(ran)["scheduler"] == {"name": "priority"}
+    assert "p95 TTFT of the most urgent" in ran.stdout and "next" in ran.stdout
+
+
+def test_short_deadlines_behind_long_answers_are_met_best_by_deadline(tmp_path: Path) -> None:
+    burst = [(0.0, 8, 40), *((1.0, 4, 2) for _ in range(3))]
+    requests = [(60.0 * n + at_s, *sizes) for n in range(12) for at_s, *sizes in burst]
+    ran = advise(tmp_path, requests, "--deadline-slack", "3", rows=1)
+    assert settings(ran)["scheduler"]["name"] == "deadline"
+    assert "deadlines met" in ran.stdout
+
+
+def test_a_light_tenant_beside_a_flood_is_served_best_by_fair(tmp_path: Path) -> None:
+    ran = advise(tmp_path, steady(120, 1.0), "--tenants", "flood:0.9,light:0.1")
+    assert settings(ran)["scheduler"]["name"] == "fair"
+
+
+def test_candidates_that_are_equal_are_told_as_equal(tmp_path: Path) -> None:
+    ran = advise(tmp_path, steady(10, 60.0), "--priorities", "12:0.5,4:0.5")
+    assert settings(ran) == {
+        "scheduler": {"name": "fcfs"},
+        "engine": {"max_rows": 4, "max_step_tokens": 32},
+    }
+    assert "No candidate is better" in ran.stdout and "equal to the first" in ran.stdout
+
+
+def test_a_limit_is_followed_as_far_as_it_helps(tmp_path: Path) -> None:
+    """Prompts of 8 pages; steps cost the more the more they prefill."""
+    ran = advise(tmp_path, steady(40, 4.0), "--json", "--slo-ttft", "40", rows=1)
+    assert ran.exit_code == 0, ran.output
+    found = msgspec.json.decode(ran.stdout)
+    assert tomllib.loads(found["settings"])["engine"]["max_rows"] > 2
+    assert found["objective"] == "goodput" and found["capacity"] > 0
+    assert found["ranked"][0]["scores"][0] > found["ranked"][-1]["scores"][0]
+
+
+@pytest.mark.parametrize(
+    ("one", "better"),
+    [
+        (Score(0.505, (0.5, 0.51)), False),
+        (Score(0.6, (0.6, 0.6)), True),
+        (Score(0.6, (0.75, 0.45)), True),
+        (Score(0.6, (0.85, 0.35)), False),
+    ],
+)
+def test_a_share_is_better_by_more_than_a_point_and_in_no_half_as_much_worse(
+    one: Score, better: bool
+) -> None:
+    half = Score(0.5, (0.5, 0.5))
+    assert GOODPUT.better(one, half) is better
+    assert not GOODPUT.better(half, one)
+
+
+def test_seconds_are_better_when_a_tenth_shorter_and_never_when_none_came() -> None:
+    inf = float("inf")
+    slow, never = Score(1.0, (1.0, 1.0)), Score(inf, (1.0, inf))
+    assert URGENT.better(Score(0.8, (0.8, 0.9)), slow)
+    assert not URGENT.better(Score(0.95, (0.9, 1.0)), slow)
+    assert URGENT.better(slow, never)
+    assert not URGENT.better(never, slow) and not URGENT.better(never, never)
+
+
+def test_the_settings_are_those_of_the_service(tmp_path: Path) -> None:
+    options = {"eviction": "swap", "weights": {"team a": 2.0}}
+    candidate = Candidate(
+        Choice("fair", "fair", options), {"target_gap_s": 0.05, "max_rows": 8}
+    )
+    path = tmp_path / "walkway.toml"
+    path.write_text(as_toml(candidate, make_profile(max_step_tokens=32)))
+    found = load_settings(path, [])
+    assert (found.scheduler.name, found.scheduler.options) == ("fair", options)
+    engine = found.engine
+    assert (engine.max_rows, engine.max_step_tokens, engine.target_gap_ms) == (8, 32, 50)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--scheduler", "fifo"), "scheduler 'fifo' is unknown"),
+        (("--priorities", "high:1"), "--priorities: 'high' is not 0 to 15"),
+        (("--limit", "rows=1"), "no limit 'rows'"),
+        (("--start", "1e9"), "no requests to simulate"),
+        (("--requests", "1"), "all arrive at once"),
+        (("--objective", "luck"), "'luck' is not one of"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    ran = advise(tmp_path, steady(2, 1.0), *options)
+    assert ran.exit_code == 2
+    assert said in ran.stderr and ran.stderr.count("\n") == 1
