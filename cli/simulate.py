@@ -4,9 +4,10 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import msgspec
 from rich.console import Console
@@ -28,6 +29,7 @@ from schedulers.registry import UnknownScheduler
 from service.planner import BrokenScheduler
 from service.strategy import BadOptions
 
+Lengths = Literal["told", "untold"]
 FAULTS_SHOWN = 3
 MOST_PRIORITY = 15
 LIMITS = {
@@ -70,6 +72,11 @@ class Wanted:
     priorities: str | None
     tenants: str | None
     slack: float | None
+    first_token_slack: float | None
+    pace: float | None
+    timed_share: float | None
+    lengths: Lengths
+    cost_error: float
     seed: int
     ttft_s: float | None
     tpot_s: float | None
@@ -94,7 +101,7 @@ def run_simulation(wanted: Wanted) -> int:
         print(f"walkway: {line_of(error)}", file=sys.stderr)
         return 2
     try:
-        runs = [_run(load, profile, choice, wanted.check, console) for choice in choices]
+        runs = [_run(load, profile, choice, wanted, console) for choice in choices]
     except (Stalled, BrokenScheduler) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
@@ -103,7 +110,10 @@ def run_simulation(wanted: Wanted) -> int:
         usual.ttft_s if wanted.ttft_s is None else wanted.ttft_s,
         usual.tpot_s if wanted.tpot_s is None else wanted.tpot_s,
     )
-    simulated = Simulated(load.name, profile, slo, [figures(run, profile, slo) for run in runs])
+    name = load.name
+    if wanted.cost_error:
+        name += f", costs told {wanted.cost_error:+.0%}"
+    simulated = Simulated(name, profile, slo, [figures(run, profile, slo) for run in runs])
     try:
         _write(simulated, runs, wanted.out)
         if pictures is not None:
@@ -213,11 +223,20 @@ def _expect_no_idle_option(wanted: Wanted) -> None:
             raise BadLoad(f"{name} says nothing of a {'workload' if name in cut else 'trace'}")
     if all(loop.values()):
         raise BadLoad("--rate is an open loop, --clients a closed one: choose")
+    wishes = (wanted.slack, wanted.first_token_slack, wanted.pace)
+    if wanted.timed_share is not None and all(wish is None for wish in wishes):
+        raise BadLoad("--deadline-share needs a deadline or a pace to give to that share")
 
 
 def _load(wanted: Wanted, profile: Profile) -> Load:
     _expect_no_idle_option(wanted)
-    rules = read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed)
+    rules = replace(
+        read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed),
+        first_token_slack=wanted.first_token_slack,
+        pace=wanted.pace,
+        timed_share=1.0 if wanted.timed_share is None else wanted.timed_share,
+        told=wanted.lengths == "told",
+    )
     if wanted.trace is None:
         repeat = Repeat(wanted.requests, wanted.rate_per_s, wanted.clients)
         return workload_load(wanted.workload, repeat, rules, profile)
@@ -227,7 +246,7 @@ def _load(wanted: Wanted, profile: Profile) -> Load:
     return trace_load(wanted.trace, cut, rules, profile)
 
 
-def _run(load: Load, profile: Profile, choice: Choice, check: bool, console: Console) -> Run:
+def _run(load: Load, profile: Profile, choice: Choice, wanted: Wanted, console: Console) -> Run:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
         task = bar.add_task(choice.label, total=len(load.demands))
@@ -239,7 +258,7 @@ def _run(load: Load, profile: Profile, choice: Choice, check: bool, console: Con
                 shown_s = time.monotonic()
                 bar.update(task, completed=ended)
 
-        run = simulate(load, profile, choice, progress, check)
+        run = simulate(load, profile, choice, progress, wanted.check, wanted.cost_error)
         bar.update(task, completed=len(load.demands))
     return run
 

@@ -1,7 +1,7 @@
 """The commands that try schedulers without a model: they need no service."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -67,6 +67,32 @@ Slack = Annotated[
     float | None,
     _option("TIMES", CLASSES, "Deadlines: this multiple of what a request takes alone.", min=0),
 ]
+FirstTokenSlack = Annotated[
+    float | None,
+    _option(
+        "TIMES", CLASSES, "First-token deadlines: of what the first token takes alone.", min=0
+    ),
+]
+Pace = Annotated[
+    float | None, _option("N", CLASSES, "Tokens a second wanted after the first.", min=1e-6)
+]
+TimedShare = Annotated[
+    float | None,
+    _option("SHARE", CLASSES, "Of requests with deadlines and pace; default: 1.", min=0, max=1),
+]
+Lengths = Annotated[
+    Literal["told", "untold"],
+    _option("told|untold", LOAD, "Whether max_tokens tells how long an answer will be."),
+]
+CostError = Annotated[
+    float,
+    _option(
+        "SHARE",
+        MACHINE,
+        "Strategies are told costs wrong by so much; 0.3: 30 % too high.",
+        min=-0.99,
+    ),
+]
 TTFT = Annotated[
     float | None,
     _option("SECONDS", OUTPUT, "SLO: to the first token; default: 5 full steps.", min=0),
@@ -106,6 +132,11 @@ def simulate(
     priorities: Priorities = None,
     tenants: Tenants = None,
     deadline_slack: Slack = None,
+    first_token_slack: FirstTokenSlack = None,
+    pace: Pace = None,
+    deadline_share: TimedShare = None,
+    lengths: Lengths = "told",
+    cost_error: CostError = 0.0,
     limits: Limits = None,
     slo_ttft: TTFT = None,
     slo_tpot: TPOT = None,
@@ -135,6 +166,11 @@ def simulate(
         priorities=priorities,
         tenants=tenants,
         slack=deadline_slack,
+        first_token_slack=first_token_slack,
+        pace=pace,
+        timed_share=deadline_share,
+        lengths=lengths,
+        cost_error=cost_error,
         seed=seed,
         ttft_s=slo_ttft,
         tpot_s=slo_tpot,

@@ -1,5 +1,7 @@
 """The simulator: clock, traces, keys, rules, figures."""
 
+from typing import ClassVar
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,10 +10,12 @@ from hypothesis import strategies as st
 from bench.simulation.choice import Choice
 from bench.simulation.costs import StepModel, Work
 from bench.simulation.demand import Demand, Load, Rules
-from bench.simulation.engine import simulate
+from bench.simulation.engine import scaled, simulate
 from bench.simulation.figures import SLO, figures
 from bench.simulation.gantt import bars
 from bench.trace import Arrival
+from schedulers.fcfs import FCFS, FCFSOptions
+from schedulers.interface import ALWAYS, Plan, Snapshot, StepCosts
 from schedulers.registry import BUILT_IN
 from service.costs import CostMeter
 from service.messages import Finish, StepStats
@@ -157,6 +161,65 @@ def test_clients_of_a_closed_loop_have_one_request_open_each() -> None:
 def test_a_request_that_can_never_fit_is_refused_and_blocks_nobody() -> None:
     run = run_checked(make_load((0, 50, 1), (0, 4, 2), clients=1), make_profile(pages=6))
     assert [record.finish for record in run.records] == [Finish.FAILED, Finish.LENGTH]
+
+
+class Told:
+    """Notes what a strategy is told."""
+
+    Options = FCFSOptions
+    promises = ALWAYS
+    max_tokens: ClassVar[list[int]] = []
+    costs: ClassVar[list[StepCosts]] = []
+
+    def __init__(self, options: FCFSOptions) -> None:
+        self._fcfs = FCFS(options)
+        self.max_tokens.clear()
+        self.costs.clear()
+
+    def plan(self, snap: Snapshot) -> Plan:
+        self.max_tokens += [view.max_tokens for view in snap.running.values()]
+        self.costs.append(snap.costs)
+        return self._fcfs.plan(snap)
+
+
+TOLD = Choice("told", f"{Told.__module__}:Told")
+
+
+def test_a_length_that_is_not_told_ends_by_a_stop_token_at_the_same_time() -> None:
+    """Pages of 2 for 5: the newer gives way and is computed again, up to its own length."""
+    arrivals = [Arrival(0, 4, 4), Arrival(0, 4, 4)]
+    runs = []
+    for told in (True, False):
+        demands = [Demand(arrival, told=told) for arrival in arrivals]
+        runs.append(run_checked(Load("load", demands), make_profile(pages=5), TOLD))
+        assert set(Told.max_tokens) == ({4} if told else {5 * 2 + 1 - 4})
+    known, unknown = runs
+    assert [record.finish for record in known.records] == [Finish.LENGTH] * 2
+    assert [record.finish for record in unknown.records] == [Finish.STOP] * 2
+    assert all(record.answered and record.tokens == 4 for record in unknown.records)
+    assert known.totals == unknown.totals and known.totals.recomputed_tokens
+    assert list(map(times, known.records)) == list(map(times, unknown.records))
+
+
+def test_costs_that_are_told_wrong_leave_the_clock_as_it_was() -> None:
+    load, profile = make_load((0, 4, 9)), make_profile()
+    right = simulate(load, profile, TOLD)
+    told = list(Told.costs)
+    wrong = simulate(load, profile, TOLD, cost_error=-0.25)
+    assert Told.costs == [scaled(costs, 0.75) for costs in told]
+    assert all(costs.row_s and costs.step_s for costs in told)
+    assert right.ended_s == wrong.ended_s
+
+
+def test_a_caller_stays_when_first_token_and_pace_are_late() -> None:
+    wishes = [(2.5, 0.5), (2.0, 1.0)]  # a first token after 2.01 s, then 1.2 s a token
+    for first_s, pace in wishes:
+        demand = Demand(
+            Arrival(0, 4, 5), first_token_deadline_s=first_s, tokens_per_second=pace
+        )
+        record = run_checked(Load("load", [demand]), make_profile()).records[0]
+        assert record.finish is Finish.LENGTH
+        assert record.first_token_met == record.pace_met == (pace < 0.8)
 
 
 def test_a_caller_leaves_at_its_deadline() -> None:

@@ -1,5 +1,6 @@
 """`walkway simulate` and `walkway calibrate`, as they are typed."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -49,6 +50,23 @@ def test_a_simulation_shows_tables_and_writes_its_files(tmp_path: Path) -> None:
         pictures += [name, f"{name}-gantt"]
     for picture in pictures:
         assert (out / f"{picture}.png").read_bytes().startswith(PNG)
+
+
+def test_lengths_costs_and_wishes_for_streams_are_options(tmp_path: Path) -> None:
+    wishes = ("--first-token-slack", "9", "--pace", "20", "--deadline-share", "0.5")
+    told = (*PLAIN, *SMALL, *wishes, "--scheduler", "fcfs", "--scheduler", "swap")
+    wrong = ("--lengths", "untold", "--cost-error", "-0.3")
+    shown = []
+    for name, chosen in (("told", told), ("wrong", (*told, *wrong))):
+        ran = walkway(*chosen, "--out", str(tmp_path / name))
+        assert ran.exit_code == 0, ran.output
+        text = " ".join(ran.output.replace(f"/{name}", "").split())
+        shown.append(text.replace(", lengths untold, costs told -30%", ""))
+    assert shown[0] == shown[1] and "first-token deadlines" in shown[0]
+    lines = (tmp_path / "wrong" / "fcfs.csv").read_text().splitlines()
+    rows = list(csv.DictReader(lines))
+    assert {row["ended"] for row in rows} == {"stop"}
+    assert {row["tokens_per_second"] for row in rows} == {"", "20.0"}
 
 
 def test_a_simulation_is_json_for_programs(tmp_path: Path) -> None:
@@ -111,6 +129,7 @@ def test_a_workload_is_simulated_without_a_trace(tmp_path: Path, profile: str) -
         (("--scheduler", "fcfs", "--gantt", "3:0"), "not a stretch of time"),
         (("--scheduler", "fcfs", "--profile", "no.json"), "profile no.json: No such file"),
         (("--scheduler", "fcfs", "--trace", "sample", "--start", "1e9"), "no requests"),
+        (("--scheduler", "fcfs", "--deadline-share", "0.5"), "--deadline-share needs"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

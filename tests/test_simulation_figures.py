@@ -1,5 +1,6 @@
 """What a simulated run comes to."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 from rich.console import Console
+from rich.table import Table
 
 from bench.recording import Recording
 from bench.recording import save as save_recording
@@ -72,6 +74,32 @@ def test_figures_tell_classes_and_goodput_and_survive_their_file(tmp_path: Path)
     simulated = Simulated("load", profile, SLO(2.0, 0.1), [found])
     save(simulated, tmp_path / "simulation.json")
     assert read(tmp_path / "simulation.json") == simulated
+
+
+def test_first_tokens_and_paces_are_counted_and_shown_where_they_are_wanted() -> None:
+    demands = [
+        Demand(Arrival(0, 4, 5), first_token_deadline_s=5.0, tokens_per_second=9.0),
+        Demand(Arrival(50, 4, 5), first_token_deadline_s=1.0),
+        Demand(Arrival(99, 4, 5), told=False),
+    ]
+    profile = make_profile()
+    found = figures(run_checked(Load("load", demands), profile), profile, SLO(3.0, 2.0))
+    everybody = found.classes[0]
+    assert (everybody.first_tokens_met, everybody.paces_met) == (0.5, 0.0)
+    shown = _shown(tables([found], SLO(3.0, 2.0)))
+    assert "fcfs 50.0% 0.0%" in shown
+    assert "stop" not in shown
+    plain = figures(mixed_run("fcfs"), profile, SLO(3.0, 2.0))
+    assert plain.classes[0].paces_met is None
+    assert "paces" not in _shown(tables([plain], SLO(3.0, 2.0)))
+
+
+def _shown(found: Iterable[Table]) -> str:
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        for table in found:
+            console.print(table)
+    return " ".join(captured.get().split())
 
 
 def test_labels_become_file_names() -> None:

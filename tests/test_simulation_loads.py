@@ -146,6 +146,21 @@ def test_a_rule_that_is_added_leaves_the_others_as_they_were(seed: int) -> None:
     assert 20 <= sum(d.priority == 0 for d in alone) <= 60
     assert 5 <= sum(d.tenant == "light" for d in both) <= 40
     assert {d.deadline_s for d in both} == {2.0 * COSTS.alone_s(8, 8)}
+    half = dressed(arrivals, Rules(priorities, tenants, 2.0, seed, timed_share=0.5)).demands
+    assert [(d.priority, d.tenant) for d in half] == [(d.priority, d.tenant) for d in both]
+
+
+def test_deadlines_and_paces_go_to_the_same_share_of_requests() -> None:
+    arrivals = [Arrival(float(i), 8, 8) for i in range(200)]
+    rules = Rules(slack=2.0, first_token_slack=3.0, pace=5.0, timed_share=0.3, seed=1)
+    found = {
+        (d.deadline_s, d.first_token_deadline_s, d.tokens_per_second)
+        for d in dressed(arrivals, rules).demands
+    }
+    wishes = (2.0 * COSTS.alone_s(8, 8), 3.0 * COSTS.alone_s(8, 1), 5.0)
+    assert found == {(None, None, None), wishes}
+    timed = [d.deadline_s is not None for d in dressed(arrivals, rules).demands]
+    assert 40 <= sum(timed) <= 80
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":", "a:-1", "a:x", "a:0.5,,b:0.5", "a:0"])

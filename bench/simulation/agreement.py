@@ -40,7 +40,8 @@ def agreement(real: Summary, simulated: Figures) -> str:
 def _pairs(real: Summary, simulated: Figures) -> Iterator[tuple[str, float, float]]:
     whole = simulated.classes[0]
     yield "requests", sum(real.statuses.values()), whole.requests
-    yield "answered", real.statuses.get("OK", 0), whole.ended.get("length", 0)
+    answered = whole.ended.get("length", 0) + whole.ended.get("stop", 0)
+    yield "answered", real.statuses.get("OK", 0), answered
     yield "output tokens", real.output_tokens, whole.output_tokens
     yield "output tokens/s", real.output_tokens_per_s, simulated.output_tokens_per_s
     yield from _spreads("TTFT", real.ttft_s, whole.ttft_s)

@@ -8,11 +8,12 @@ takes, which on a real engine runs beside nothing.
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 from bench.simulation.arrivals import source
 from bench.simulation.choice import Choice
 from bench.simulation.costs import work_of
-from bench.simulation.demand import Load
+from bench.simulation.demand import Demand, Load
 from bench.simulation.keys import BlockKeys
 from bench.simulation.profile import Profile
 from bench.simulation.record import Record
@@ -21,6 +22,7 @@ from memory.host import HostPages
 from memory.pages import PageAllocator
 from memory.prefix import Keys
 from models.batch import RequestId, RowResult, Sampling, StepBatch, StepResult
+from schedulers.interface import StepCosts
 from service.core import Core, Step, StepLimits
 from service.first_costs import Room, first_costs
 from service.invariants import check_core
@@ -28,8 +30,9 @@ from service.messages import Limits, Submit
 from service.planner import Planner
 from service.residency import Residency
 
-GREEDY = Sampling()
-SAMPLED = RowResult(tokens=(0,))
+TOKEN, STOP = 0, 1
+GREEDY, STOPPED = Sampling(), Sampling(stop_ids=(STOP,))
+SAMPLED, LAST = RowResult(tokens=(TOKEN,)), RowResult(tokens=(STOP,))
 CHUNK = RowResult()
 
 
@@ -43,10 +46,12 @@ def simulate(
     choice: Choice,
     progress: Callable[[int], object] = lambda ended: None,
     check: bool = False,
+    cost_error: float = 0.0,
 ) -> Run:
     """Run a load to its end. `progress` hears how many requests have ended; `check` asserts
-    every invariant after every change and raises on a bad plan. Raises Stalled."""
-    simulation = Simulation(load, profile, choice, check)
+    every invariant after every change and raises on a bad plan. A strategy is told costs that
+    are wrong by `cost_error`: 0.3 is 30 % too much. Raises Stalled."""
+    simulation = Simulation(load, profile, choice, check, cost_error)
     with _no_collection():
         while simulation.step():
             progress(simulation.ended)
@@ -68,7 +73,9 @@ def _no_collection() -> Iterator[None]:
 class Simulation:
     """A run as it goes on."""
 
-    def __init__(self, load: Load, profile: Profile, choice: Choice, check: bool) -> None:
+    def __init__(
+        self, load: Load, profile: Profile, choice: Choice, check: bool, cost_error: float
+    ) -> None:
         self.ended = 0
         self._label = choice.label
         self._profile = profile
@@ -80,7 +87,8 @@ class Simulation:
         self._now_s = 0.0
         self._core = self._make_core(load, choice, check)
         self._meter = first_costs(self._seconds, _room(profile))
-        self._core.costs = self._meter.costs
+        self._told_costs = 1.0 + cost_error
+        self._tell_costs()
 
     def _make_core(self, load: Load, choice: Choice, check: bool) -> Core:
         profile = self._profile
@@ -116,7 +124,7 @@ class Simulation:
         for at_s, demand in self._source.due(self._now_s, len(self._core.requests)):
             record = Record(len(self._records) + 1, demand, at_s)
             self._records[record.id] = record
-            self._core.submit(_submit(record))
+            self._core.submit(_submit(record, self._profile))
         step = self._core.begin(self._now_s)
         if step is not None:
             self._compute(step)
@@ -133,9 +141,23 @@ class Simulation:
         self._now_s += seconds
         self._totals.busy_s += seconds
         self._meter.observe(step.batch, seconds, copy_s)
-        self._core.costs = self._meter.costs
-        self._core.finish(step, _result(step.batch, seconds, copy_s), self._now_s)
+        self._tell_costs()
+        self._core.finish(step, self._result(step.batch, seconds, copy_s), self._now_s)
         self._hear(seconds)
+
+    def _tell_costs(self) -> None:
+        costs, times = self._meter.costs, self._told_costs
+        self._core.costs = costs if times == 1.0 else scaled(costs, times)
+
+    def _result(self, batch: StepBatch, seconds: float, copy_s: float) -> StepResult:
+        rows: dict[RequestId, RowResult] = {}
+        for row in batch.rows:
+            if not row.samples:
+                rows[row.request] = CHUNK
+            else:
+                answer = self._records[row.request].demand.arrival.output_tokens
+                rows[row.request] = LAST if len(row.output) + 1 == answer else SAMPLED
+        return StepResult(rows, model_s=seconds - copy_s, copy_s=copy_s)
 
     def _wait(self) -> bool:
         """Nothing to compute: let time pass until somebody comes; False when nobody does."""
@@ -177,23 +199,38 @@ def _room(profile: Profile) -> Room:
     )
 
 
-def _submit(record: Record) -> Submit:
-    arrival, deadline_s = record.demand.arrival, record.demand.deadline_s
-    by_s = None if deadline_s is None else record.at_s + deadline_s
+def scaled(costs: StepCosts, times: float) -> StepCosts:
+    """All of them wrong alike."""
+    found = {field.name: times * getattr(costs, field.name) for field in fields(costs)}
+    return StepCosts(**found)
+
+
+def _submit(record: Record, profile: Profile) -> Submit:
+    demand, arrival = record.demand, record.demand.arrival
+    by_s = _after(record.at_s, demand.deadline_s)
     return Submit(
         id=record.id,
-        prompt=[0] * arrival.prompt_tokens,
-        sampling=GREEDY,
-        limits=Limits(arrival.output_tokens, expire_by_s=by_s),
+        prompt=[TOKEN] * arrival.prompt_tokens,
+        sampling=GREEDY if demand.told else STOPPED,
+        limits=Limits(_max_tokens(demand, profile), expire_by_s=by_s),
         arrival_s=record.at_s,
-        priority=record.demand.priority,
-        tenant=record.demand.tenant,
+        priority=demand.priority,
+        tenant=demand.tenant,
         deadline_s=by_s,
+        first_token_deadline_s=_after(record.at_s, demand.first_token_deadline_s),
+        tokens_per_second=demand.tokens_per_second,
     )
 
 
-def _result(batch: StepBatch, seconds: float, copy_s: float) -> StepResult:
-    rows: dict[RequestId, RowResult] = {}
-    for row in batch.rows:
-        rows[row.request] = SAMPLED if row.samples else CHUNK
-    return StepResult(rows, model_s=seconds - copy_s, copy_s=copy_s)
+def _max_tokens(demand: Demand, profile: Profile) -> int:
+    """Of an answer whose length is not told, what the service takes for a caller that names
+    none."""
+    prompt, answer = demand.arrival.prompt_tokens, demand.arrival.output_tokens
+    if demand.told:
+        return answer
+    pool = profile.device_pages * profile.page_size
+    return max(answer, min(profile.context_tokens, pool + 1) - prompt)
+
+
+def _after(at_s: float, wait_s: float | None) -> float | None:
+    return None if wait_s is None else at_s + wait_s

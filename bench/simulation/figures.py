@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -46,8 +46,9 @@ def usual_slo(profile: Profile) -> SLO:
 
 class Class(msgspec.Struct, frozen=True):
     """Requests of one class. Latencies are of those that were answered whole; `stall_s` is
-    each one's longest gap between tokens; `good` met the SLO; `deadlines_met` of those that
-    had one, None when none had."""
+    each one's longest gap between tokens; `good` met the SLO; `deadlines_met`,
+    `first_tokens_met` and `paces_met` of those that had a deadline, one for the first token or
+    a wanted pace, None when none had."""
 
     name: str
     requests: int
@@ -60,6 +61,8 @@ class Class(msgspec.Struct, frozen=True):
     latency_s: Spread | None
     good: float
     deadlines_met: float | None
+    first_tokens_met: float | None
+    paces_met: float | None
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -151,8 +154,6 @@ def _by_size(name: str) -> list[tuple[int, str]]:
 
 def _class(name: str, records: Sequence[Record], slo: SLO) -> Class:
     answered = [record for record in records if record.answered]
-    with_deadline = [r for r in records if r.demand.deadline_s is not None]
-    met = sum(record.answered for record in with_deadline)
     return Class(
         name=name,
         requests=len(records),
@@ -164,8 +165,17 @@ def _class(name: str, records: Sequence[Record], slo: SLO) -> Class:
         stall_s=spread([record.stall_s for record in answered if record.tokens > 1]),
         latency_s=spread([record.ended_s - record.at_s for record in answered]),
         good=_share(sum(map(slo.met, records)), len(records)),
-        deadlines_met=met / len(with_deadline) if with_deadline else None,
+        deadlines_met=_met(r.answered for r in records if r.demand.deadline_s is not None),
+        first_tokens_met=_met(
+            r.first_token_met for r in records if r.demand.first_token_deadline_s is not None
+        ),
+        paces_met=_met(r.pace_met for r in records if r.demand.tokens_per_second is not None),
     )
+
+
+def _met(wishes: Iterable[bool]) -> float | None:
+    found = list(wishes)
+    return sum(found) / len(found) if found else None
 
 
 def _share(part: float, whole: float) -> float:

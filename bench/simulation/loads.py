@@ -83,6 +83,8 @@ def _load(
 ) -> Load:
     if not arrivals:
         raise BadLoad("no requests to simulate")
+    if not rules.told:
+        name += ", lengths untold"
     found: list[Demand] = demands(arrivals, rules, profile.costs.alone_s)
     return Load(name, found, clients)
 

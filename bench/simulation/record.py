@@ -56,6 +56,18 @@ class Record:
         return self.finish in (Finish.LENGTH, Finish.STOP, Finish.MAX_TIME)
 
     @property
+    def first_token_met(self) -> bool:
+        """Whether the first token came by its deadline."""
+        wanted_s = self.demand.first_token_deadline_s
+        return self.ttft_s is not None and (wanted_s is None or self.ttft_s <= wanted_s)
+
+    @property
+    def pace_met(self) -> bool:
+        """Whether the whole answer came at the pace that was wanted after its first token."""
+        pace = self.demand.tokens_per_second
+        return self.answered and (pace is None or (self.tpot_s or 0.0) * pace <= 1.0)
+
+    @property
     def queue_s(self) -> float | None:
         """Until it was first admitted."""
         return None if self.receipt is None else self.receipt.queue_s

@@ -9,6 +9,8 @@ from rich.text import Text
 from bench.samples import Spread
 from bench.simulation.figures import SLO, Class, Figures
 
+WHOLE = {"length", "stop"}  # of the ways to end, those of a whole answer
+
 
 def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
     """Runs, preemptions, and classes of requests."""
@@ -17,6 +19,9 @@ def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
     if preempted is not None:
         yield preempted
     yield _first_and_next_tokens(runs, slo)
+    streams = _streams(runs)
+    if streams is not None:
+        yield streams
     yield _whole_answers(runs)
 
 
@@ -67,8 +72,20 @@ def _first_and_next_tokens(runs: Sequence[Figures], slo: SLO) -> Table:
             _percentiles(one.of.ttft_s),
             _percentiles(one.of.tpot_s, 1000),
             f"{one.of.good:.1%}",
-            "-" if one.of.deadlines_met is None else f"{one.of.deadlines_met:.1%}",
+            _percent(one.of.deadlines_met),
         )
+    return table
+
+
+def _streams(runs: Sequence[Figures]) -> Table | None:
+    """A line for each class of each run: how many wishes for streams were met; None where no
+    request has one."""
+    wishes = [(c.first_tokens_met, c.paces_met) for run in runs for c in run.classes]
+    if all(met is None for both in wishes for met in both):
+        return None
+    table = _table("met", "first-token deadlines", "paces")
+    for one in _by_class(table, runs):
+        table.add_row(one.label, _percent(one.of.first_tokens_met), _percent(one.of.paces_met))
     return table
 
 
@@ -113,7 +130,11 @@ def _by_class(table: Table, runs: Sequence[Figures]) -> Iterator[_Line]:
 
 
 def _failures(one: Class) -> list[tuple[str, int]]:
-    return [(how, count) for how, count in one.ended.items() if how != "length"]
+    return [(how, count) for how, count in one.ended.items() if how not in WHOLE]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
 
 
 def _percentiles(found: Spread | None, scale: float = 1) -> str:
