@@ -23,7 +23,8 @@ from bench.simulation.parallel import Workers
 from bench.simulation.saturation import capacity
 from bench.simulation.tables import slo_line
 from cli.as_json import print_json
-from cli.simulate import MISTAKES, limited, line_of, read_choice, read_rules
+from cli.simulate import MISTAKES, limited, line_of, read_choice
+from cli.simulated_load import read_rules
 
 SHOWN = 8
 

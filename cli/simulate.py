@@ -4,10 +4,9 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
 import msgspec
 from rich.console import Console
@@ -16,22 +15,21 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from bench.extras import MissingExtra, simulation_pictures
 from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
-from bench.simulation.demand import Load, Rules, parse_shares
+from bench.simulation.demand import Load
 from bench.simulation.engine import Stalled, simulate
 from bench.simulation.figures import SLO, figures, usual_slo
-from bench.simulation.loads import BadLoad, Cut, Repeat, trace_load, workload_load
+from bench.simulation.loads import BadLoad
 from bench.simulation.output import Simulated, file_name, save, save_requests
 from bench.simulation.profile import BadProfile, Profile
 from bench.simulation.run import Run
 from bench.simulation.tables import tables
 from cli.options import read_options
+from cli.simulated_load import LoadWanted, at_capacity, read_load
 from schedulers.registry import UnknownScheduler
 from service.planner import BrokenScheduler
 from service.strategy import BadOptions
 
-Lengths = Literal["told", "untold"]
 FAULTS_SHOWN = 3
-MOST_PRIORITY = 15
 LIMITS = {
     "max_rows",
     "max_step_tokens",
@@ -60,24 +58,9 @@ class Wanted:
     schedulers: Sequence[str]
     profile: str
     limits: Sequence[str]
-    trace: str | None
-    start_s: float
-    seconds: float | None
-    speedup: float
-    token_scale: float
-    workload: str
-    clients: int | None
-    rate_per_s: float | None
-    requests: int | None
-    priorities: str | None
-    tenants: str | None
-    slack: float | None
-    first_token_slack: float | None
-    pace: float | None
-    timed_share: float | None
-    lengths: Lengths
+    load: LoadWanted
     cost_error: float
-    seed: int
+    capacity: bool
     ttft_s: float | None
     tpot_s: float | None
     gantt: str | None
@@ -95,7 +78,11 @@ def run_simulation(wanted: Wanted) -> int:
         choices = [read_choice(text) for text in wanted.schedulers]
         profile = limited(find_profile(wanted.profile), wanted.limits)
         window = None if wanted.gantt is None else read_window(wanted.gantt)
-        load = _load(wanted, profile)
+        if not (choices or wanted.capacity):
+            raise BadLoad("nothing to simulate: name a --scheduler")
+        load = _load(wanted, profile, console)
+        if load is None:
+            return 0
         wanted.out.mkdir(parents=True, exist_ok=True)
     except MISTAKES as error:
         print(f"walkway: {line_of(error)}", file=sys.stderr)
@@ -188,62 +175,21 @@ def line_of(error: Exception) -> str:
     return str(error)
 
 
-def _priority(text: str) -> int:
-    if not text.isdecimal() or int(text) > MOST_PRIORITY:
-        raise ValueError(f"--priorities: {text!r} is not 0 to {MOST_PRIORITY}")
-    return int(text)
-
-
-def read_rules(
-    priorities: str | None, tenants: str | None, slack: float | None, seed: int
-) -> Rules:
-    """Classes of requests as they are typed. Raises ValueError."""
-    standard = Rules()
-    levels = priorities and [
-        (_priority(value), share) for value, share in parse_shares(priorities)
-    ]
-    return Rules(
-        priorities=levels or standard.priorities,
-        tenants=parse_shares(tenants) if tenants else standard.tenants,
-        slack=slack,
-        seed=seed,
+def _load(wanted: Wanted, profile: Profile, console: Console) -> Load | None:
+    """What to simulate; None where only its capacity was asked for, which is printed."""
+    load, times = read_load(wanted.load, profile), wanted.load.times_capacity
+    if times is None:
+        return load
+    with console.status("capacity") as status:
+        hasty, found = at_capacity(
+            load, profile, times, lambda tried: status.update(f"capacity: {tried:.3g} times")
+        )
+    print(
+        f"capacity: {found.times:.3g} times the rate of {load.name}, "
+        f"{found.requests_per_s:.3g} requests/s; saturated {found.saturated:.3g} times",
+        file=sys.stdout if wanted.capacity else sys.stderr,
     )
-
-
-def _expect_no_idle_option(wanted: Wanted) -> None:
-    loop = {"--rate": wanted.rate_per_s is not None, "--clients": wanted.clients is not None}
-    cut = {
-        "--start": wanted.start_s != 0,
-        "--seconds": wanted.seconds is not None,
-        "--speedup": wanted.speedup != 1,
-        "--token-scale": wanted.token_scale != 1,
-    }
-    for name, given in (cut if wanted.trace is None else loop).items():
-        if given:
-            raise BadLoad(f"{name} says nothing of a {'workload' if name in cut else 'trace'}")
-    if all(loop.values()):
-        raise BadLoad("--rate is an open loop, --clients a closed one: choose")
-    wishes = (wanted.slack, wanted.first_token_slack, wanted.pace)
-    if wanted.timed_share is not None and all(wish is None for wish in wishes):
-        raise BadLoad("--deadline-share needs a deadline or a pace to give to that share")
-
-
-def _load(wanted: Wanted, profile: Profile) -> Load:
-    _expect_no_idle_option(wanted)
-    rules = replace(
-        read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed),
-        first_token_slack=wanted.first_token_slack,
-        pace=wanted.pace,
-        timed_share=1.0 if wanted.timed_share is None else wanted.timed_share,
-        told=wanted.lengths == "told",
-    )
-    if wanted.trace is None:
-        repeat = Repeat(wanted.requests, wanted.rate_per_s, wanted.clients)
-        return workload_load(wanted.workload, repeat, rules, profile)
-    cut = Cut(
-        wanted.start_s, wanted.seconds, wanted.requests, wanted.speedup, wanted.token_scale
-    )
-    return trace_load(wanted.trace, cut, rules, profile)
+    return None if wanted.capacity else hasty
 
 
 def _run(load: Load, profile: Profile, choice: Choice, wanted: Wanted, console: Console) -> Run:

@@ -18,7 +18,7 @@ def _option(metavar: str, panel: str, help: str, **more: Any) -> Any:
 
 
 Schedulers = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--scheduler", metavar="NAME", help="Or `'NAME option=value ...'`; repeatable."
     ),
@@ -57,6 +57,21 @@ Requests = Annotated[
 Start = Annotated[float, _option("SECONDS", LOAD, "Of the trace to leave out.", min=0)]
 Seconds = Annotated[
     float | None, _option("SECONDS", LOAD, "Only so much of the trace, unscaled.")
+]
+TimesCapacity = Annotated[
+    float | None,
+    _option(
+        "TIMES", LOAD, "Rate as a multiple of the capacity, which is found first.", min=0.01
+    ),
+]
+Capacity = Annotated[
+    bool,
+    typer.Option(
+        "--capacity",
+        rich_help_panel=LOAD,
+        help="Print the capacity and stop: the highest rate that fcfs keeps up with (done 5 % "
+        "of the time of arrivals late at most), by bisection.",
+    ),
 ]
 Speedup = Annotated[float, _option("TIMES", LOAD, "2: twice the trace's rate.", min=1e-6)]
 TokenScale = Annotated[float, _option("TIMES", LOAD, "0.1: a tenth as long.", min=1e-6)]
@@ -118,7 +133,7 @@ Out = Annotated[Path, _option("FOLDER", OUTPUT, "For tables, JSON, CSV and pictu
 
 
 def simulate(
-    scheduler: Schedulers,
+    scheduler: Schedulers = None,
     profile: Profile = "cpu",
     trace: Trace = None,
     workload: Workload = "mixed",
@@ -128,6 +143,8 @@ def simulate(
     start: Start = 0.0,
     seconds: Seconds = None,
     speedup: Speedup = 1.0,
+    load: TimesCapacity = None,
+    capacity: Capacity = False,
     token_scale: TokenScale = 1.0,
     priorities: Priorities = None,
     tenants: Tenants = None,
@@ -149,29 +166,34 @@ def simulate(
 ) -> None:
     """Run schedulers on a trace or a workload, on a virtual clock."""
     from cli.simulate import Wanted, run_simulation
+    from cli.simulated_load import LoadWanted
 
     wanted = Wanted(
-        schedulers=scheduler,
+        schedulers=scheduler or [],
         profile=profile,
         limits=limits or [],
-        trace=trace,
-        start_s=start,
-        seconds=seconds,
-        speedup=speedup,
-        token_scale=token_scale,
-        workload=workload,
-        clients=clients,
-        rate_per_s=rate,
-        requests=requests,
-        priorities=priorities,
-        tenants=tenants,
-        slack=deadline_slack,
-        first_token_slack=first_token_slack,
-        pace=pace,
-        timed_share=deadline_share,
-        lengths=lengths,
+        load=LoadWanted(
+            trace=trace,
+            start_s=start,
+            seconds=seconds,
+            speedup=speedup,
+            token_scale=token_scale,
+            workload=workload,
+            clients=clients,
+            rate_per_s=rate,
+            requests=requests,
+            times_capacity=1.0 if capacity else load,
+            priorities=priorities,
+            tenants=tenants,
+            slack=deadline_slack,
+            first_token_slack=first_token_slack,
+            pace=pace,
+            timed_share=deadline_share,
+            lengths=lengths,
+            seed=seed,
+        ),
         cost_error=cost_error,
-        seed=seed,
+        capacity=capacity,
         ttft_s=slo_ttft,
         tpot_s=slo_tpot,
         gantt=gantt,

@@ -26,16 +26,21 @@ FCFS = Choice("fcfs", "fcfs")
 def make_profile(
     pages: int = 100, host: int = 0, page_size: int = 2, **other: object
 ) -> Profile:
-    limits = {"max_rows": 4, "max_step_tokens": 8, "context_tokens": 4096, "watermark_pages": 0}
+    usual = {
+        "max_rows": 4,
+        "max_step_tokens": 8,
+        "context_tokens": 4096,
+        "watermark_pages": 0,
+        "costs": COSTS,
+    }
     return Profile(
         name="small",
         source="modelled",
         note="made up",
-        costs=COSTS,
         device_pages=pages,
         host_pages=host,
         page_size=page_size,
-        **(limits | other),
+        **(usual | other),
     )
 
 
