@@ -1,6 +1,6 @@
 """A plan while it is made: keeps the sums that `schedulers.check` will ask for."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from schedulers.interface import Eviction, Plan, Refusal, RequestId, RequestView, Snapshot
 
@@ -119,6 +119,11 @@ class Draft:
     def put_on_share(self, view: RequestView) -> None:
         """Report what `view` is granted in this step as the strategy's share."""
         self._on_share.add(view.id)
+
+    @property
+    def tokens(self) -> Mapping[RequestId, int]:
+        """What is granted so far."""
+        return self._tokens
 
     @property
     def is_empty(self) -> bool:

@@ -11,6 +11,7 @@ BUILT_IN = {
     "priority": "schedulers.priority:Priority",
     "swap": "schedulers.swap:Swap",
     "fair": "schedulers.fair:Fair",
+    "shortest": "schedulers.shortest:Shortest",
     "deadline": "schedulers.deadline:Deadline",
 }
 GROUP = "walkway.schedulers"

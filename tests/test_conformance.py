@@ -286,11 +286,11 @@ def outside(installed: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 def test_an_installed_plug_in_is_listed_and_keeps_its_promises(installed: Path) -> None:
     listed = outside(installed, "schedulers").stdout
-    assert "│ shortest" in listed
+    assert "│ shortest_prompt" in listed
     assert "walkway-shortest 0.1.0" in listed
     assert "token_s: float = 0.01: Wait that outweighs a token." in listed
     effort = ("--examples", "10", "--plans", "0")
-    said = outside(installed, "check-scheduler", "shortest", *effort)
+    said = outside(installed, "check-scheduler", "shortest_prompt", *effort)
     assert said.returncode == 0, said.stdout + said.stderr
     held = [line.split()[0] for line in said.stdout.splitlines() if " yes    yes " in line]
     assert held == [promise.value for promise in Promise][:6]
@@ -303,7 +303,7 @@ async def test_an_installed_plug_in_serves_the_shortest_prompt_first(
     order: list[str] = []
     async with serving(
         build,
-        scheduler={"name": "shortest", "options": {"token_s": 1.0}},
+        scheduler={"name": "shortest_prompt", "options": {"token_s": 1.0}},
         engine={"max_rows": 1},
         memory={"num_pages": 64},
     ) as wire:
@@ -321,7 +321,7 @@ async def test_an_installed_plug_in_serves_the_shortest_prompt_first(
 
 
 def test_the_plug_in_of_the_recipe_refuses_a_bad_option(installed: Path) -> None:
-    said = outside(installed, "check-scheduler", "shortest", "--option", "token_s=-1")
+    said = outside(installed, "check-scheduler", "shortest_prompt", "--option", "token_s=-1")
     assert said.returncode == 2
     assert "must not be negative" in said.stderr
 

@@ -11,7 +11,7 @@ from schedulers.running import continue_running
 
 @dataclass(frozen=True, slots=True)
 class ShortestOptions:
-    """Options of `shortest`."""
+    """Options of `shortest_prompt`."""
 
     token_s: float = field(default=0.01, metadata={"doc": "Wait that outweighs a token."})
 
