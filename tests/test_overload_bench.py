@@ -21,7 +21,7 @@ from bench.overload import __main__ as overload
 from bench.overload import rounds
 from bench.overload.asks import Ask, Mix, by_time, pages_of
 from bench.overload.capacity import Capacity, capacity
-from bench.overload.client import Reply, at_most, when_due
+from bench.overload.client import LEFT, Reply, at_most, when_due
 from bench.overload.counters import counted, counters
 from bench.overload.deadlines import Deadlines
 from bench.overload.figures import share, speed, ttft_s
@@ -264,6 +264,17 @@ async def test_refused_and_late_requests_are_told_apart(
     assert (refused.answer.status, refused.refused) == ("DEADLINE_EXCEEDED", True)
     assert (late.answer.status, late.refused) == ("DEADLINE_EXCEEDED", False)
     assert refused.queue_s is None and not refused.done and not late.done
+
+
+async def test_a_caller_leaves_when_its_patience_ends_and_the_service_is_not_told(
+    served: tuple[Servicer, Running],
+) -> None:
+    servicer, running = served
+    (left,) = await when_due(running.target, [Ask("any", Job((HANG,), 4), leaves_s=0.1)])
+    assert (left.answer.status, left.refused, left.done) == (LEFT, False, False)
+    assert 0.1 <= left.total_s < 0.25
+    remaining_s = servicer.remaining_s[-1]
+    assert remaining_s is None or remaining_s > 1e6
 
 
 async def test_an_open_loop_asks_when_it_is_time_whatever_is_open(

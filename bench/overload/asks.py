@@ -15,7 +15,8 @@ BYTES = 256  # token ids that every model has, the toy included
 @dataclass(frozen=True, slots=True)
 class Ask:
     """One request. `kind` names its class in figures; `timeout_s` is the call's deadline,
-    with `wants_all` the request also says that it needs every one of its tokens."""
+    with `wants_all` the request also says that it needs every one of its tokens. After
+    `leaves_s` the caller hangs up, without having told that it would."""
 
     kind: str
     job: Job
@@ -23,6 +24,7 @@ class Ask:
     timeout_s: float | None = None
     wants_all: bool = False
     salt: str = ""
+    leaves_s: float | None = None
 
     def encoded(self) -> bytes:
         """As it goes over the wire. The kind is the tenant."""

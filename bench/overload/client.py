@@ -12,6 +12,7 @@ from bench.overload.asks import Ask
 from bench.samples import Answer
 from protos.walkway.v1 import inference_pb2 as pb
 
+LEFT = "CANCELLED"
 REFUSED = "refused"  # how the service's status message begins when a scheduler refused
 
 
@@ -53,8 +54,11 @@ class _Asked:
         sent = self.sent
         sent.due_s, sent.sent_s = due_s, time.perf_counter()
         try:
-            async for message in call(self._raw, timeout=self._ask.timeout_s):
-                sent.messages.append((time.perf_counter(), message))
+            async with asyncio.timeout(self._ask.leaves_s):
+                async for message in call(self._raw, timeout=self._ask.timeout_s):
+                    sent.messages.append((time.perf_counter(), message))
+        except TimeoutError:  # which cancels the call
+            sent.status = LEFT
         except grpc.aio.AioRpcError as error:
             sent.status, self._details = error.code().name, error.details() or ""
         sent.ended_s = time.perf_counter()

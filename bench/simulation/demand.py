@@ -14,10 +14,11 @@ PRIORITY = 4
 @dataclass(frozen=True, slots=True)
 class Demand:
     """One request. `deadline_s` counts from its arrival: the answer is wanted by then, and
-    the caller leaves when it is not there. It stays when the first token comes later than
-    `first_token_deadline_s`, from its arrival too, or the others more slowly than
-    `tokens_per_second`. Its `max_tokens` is the length of its answer if it is `told`, else all
-    that the machine has room for, and the model ends the answer by a stop token."""
+    the caller leaves when it is not there. So it does after `patience_s`, which no strategy is
+    told. It stays when the first token comes later than `first_token_deadline_s`, from its
+    arrival too, or the others more slowly than `tokens_per_second`. Its `max_tokens` is the
+    length of its answer if it is `told`, else all that the machine has room for, and the model
+    ends the answer by a stop token."""
 
     arrival: Arrival
     priority: int = PRIORITY
@@ -26,6 +27,13 @@ class Demand:
     first_token_deadline_s: float | None = None
     tokens_per_second: float | None = None
     told: bool = True
+    patience_s: float | None = None
+
+    @property
+    def leaves_s(self) -> float | None:
+        """When the caller leaves, from its arrival on."""
+        limits = [s for s in (self.deadline_s, self.patience_s) if s is not None]
+        return min(limits, default=None)
 
 
 @dataclass(frozen=True, slots=True)

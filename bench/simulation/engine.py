@@ -207,16 +207,16 @@ def scaled(costs: StepCosts, times: float) -> StepCosts:
 
 def _submit(record: Record, profile: Profile) -> Submit:
     demand, arrival = record.demand, record.demand.arrival
-    by_s = _after(record.at_s, demand.deadline_s)
+    leaves_s = _after(record.at_s, demand.leaves_s)
     return Submit(
         id=record.id,
         prompt=[TOKEN] * arrival.prompt_tokens,
         sampling=GREEDY if demand.told else STOPPED,
-        limits=Limits(_max_tokens(demand, profile), expire_by_s=by_s),
+        limits=Limits(_max_tokens(demand, profile), expire_by_s=leaves_s),
         arrival_s=record.at_s,
         priority=demand.priority,
         tenant=demand.tenant,
-        deadline_s=by_s,
+        deadline_s=_after(record.at_s, demand.deadline_s),
         first_token_deadline_s=_after(record.at_s, demand.first_token_deadline_s),
         tokens_per_second=demand.tokens_per_second,
     )
