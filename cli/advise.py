@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 
 from rich.console import Console
@@ -40,6 +40,10 @@ class Wanted:
     priorities: str | None
     tenants: str | None
     slack: float | None
+    first_token_slack: float | None
+    pace: float | None
+    timed_share: float
+    told: bool
     objective: str | None
     schedulers: Sequence[str]
     what_if: float
@@ -73,7 +77,13 @@ def run_advice(wanted: Wanted) -> int:
 def _question(wanted: Wanted) -> Question:
     """Raises one of MISTAKES."""
     profile = limited(find_profile(wanted.profile), wanted.limits)
-    rules = read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed)
+    rules = replace(
+        read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed),
+        first_token_slack=wanted.first_token_slack,
+        pace=wanted.pace,
+        timed_share=wanted.timed_share,
+        told=wanted.told,
+    )
     traffic = Traffic(wanted.trace, wanted.cut, rules)
     usual = usual_slo(profile)
     slo = SLO(

@@ -11,7 +11,10 @@ from cli.simulation import (
     LOAD,
     TPOT,
     TTFT,
+    FirstTokenSlack,
+    Lengths,
     Limits,
+    Pace,
     Priorities,
     Profile,
     Requests,
@@ -21,6 +24,7 @@ from cli.simulation import (
     Speedup,
     Start,
     Tenants,
+    TimedShare,
     TokenScale,
 )
 
@@ -42,6 +46,10 @@ def advise(
     priorities: Priorities = None,
     tenants: Tenants = None,
     deadline_slack: Slack = None,
+    first_token_slack: FirstTokenSlack = None,
+    pace: Pace = None,
+    deadline_share: TimedShare = None,
+    lengths: Lengths = "untold",
     objective: Annotated[
         Matters | None,
         typer.Option(
@@ -89,6 +97,10 @@ def advise(
         priorities=priorities,
         tenants=tenants,
         slack=deadline_slack,
+        first_token_slack=first_token_slack,
+        pace=pace,
+        timed_share=1.0 if deadline_share is None else deadline_share,
+        told=lengths == "told",
         objective=None if objective is None else objective.value,
         schedulers=scheduler or [],
         what_if=what_if,

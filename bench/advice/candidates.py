@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from bench.advice.objective import is_timed
 from bench.advice.trial import Candidate, Limits
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
@@ -13,12 +14,12 @@ Change = Callable[[Profile], Limits]
 
 def strategies(load: Load) -> Iterator[Candidate]:
     """The plainest first: of equals it is the one to take."""
-    names = ["fcfs"]
+    names = ["fcfs", "shortest"]
     if len({demand.priority for demand in load.demands}) > 1:
         names.append("priority")
     if len({demand.tenant for demand in load.demands}) > 1:
         names.append("fair")
-    if any(demand.deadline_s is not None for demand in load.demands):
+    if any(map(is_timed, load.demands)):
         names.append("deadline")
     for name in names:
         yield Candidate(Choice(name, name))

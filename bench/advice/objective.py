@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, inf, log
 from typing import NamedTuple
 
-from bench.simulation.demand import Load
+from bench.simulation.demand import Demand, Load
 from bench.simulation.figures import SLO, grouped
 from bench.simulation.record import Record
 
@@ -60,8 +60,16 @@ def _goodput(records: Sequence[Record], slo: SLO) -> float:
 
 
 def _deadlines(records: Sequence[Record], slo: SLO) -> float:
-    timed = [record for record in records if record.demand.deadline_s is not None]
-    return sum(record.answered for record in timed) / len(timed) if timed else 1.0
+    """Of the whole answer, of the first token, and the pace: of those that had any, all met."""
+    timed = [record for record in records if is_timed(record.demand)]
+    met = (r.answered and r.first_token_met and r.pace_met for r in timed)
+    return sum(met) / len(timed) if timed else 1.0
+
+
+def is_timed(demand: Demand) -> bool:
+    """Whether it has a deadline or wants a pace."""
+    wishes = (demand.deadline_s, demand.first_token_deadline_s, demand.tokens_per_second)
+    return any(wish is not None for wish in wishes)
 
 
 def _urgent(records: Sequence[Record], slo: SLO) -> float:
@@ -85,9 +93,9 @@ OBJECTIVES = (GOODPUT, DEADLINES, URGENT, TENANTS)
 
 
 def usual_objective(load: Load) -> Objective:
-    """Deadlines where there are some, else the urgent, else the tenants, else goodput."""
+    """Deadlines or paces where there are some, else the urgent, the tenants, or goodput."""
     demands = load.demands
-    if any(demand.deadline_s is not None for demand in demands):
+    if any(map(is_timed, demands)):
         return DEADLINES
     if len({demand.priority for demand in demands}) > 1:
         return URGENT

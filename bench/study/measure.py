@@ -31,7 +31,8 @@ def measure(cell: Cell, capacity: float) -> Outcome:
     load = _load(cell.ground, cell.scenario, cell.load * capacity, profile)
     if cell.strategy in (ALONE, IDLE):
         load = _urgent_only(load, one_by_one=cell.strategy == IDLE)
-    return outcome(simulate(load, profile, _choice(cell.strategy)), usual_slo(profile))
+    choice, error = _choice(cell.strategy), scenario(cell.scenario).cost_error
+    return outcome(simulate(load, profile, choice, cost_error=error), usual_slo(profile))
 
 
 def provenance(what: Cell | Ground) -> str:
@@ -40,7 +41,9 @@ def provenance(what: Cell | Ground) -> str:
     if isinstance(what, Ground):
         return digest("", *MACHINERY, find(FCFS.name).__module__)
     strategy = find(_choice(what.strategy).name).__module__
-    return digest(repr(scenario(what.scenario).rules), *MACHINERY, strategy)
+    asked = scenario(what.scenario)
+    how = (asked.rules, asked.cost_error, asked.paced, STRATEGIES.get(what.strategy))
+    return digest(repr(how), *MACHINERY, strategy)
 
 
 def _choice(label: str) -> Choice:
@@ -48,7 +51,9 @@ def _choice(label: str) -> Choice:
 
 
 def _load(ground: Ground, kind: str, speedup: float, profile: Profile) -> Load:
-    rules = replace(scenario(kind).rules, seed=ground.seed)
+    asked = scenario(kind)
+    pace = 1 / usual_slo(profile).tpot_s if asked.paced else None
+    rules = replace(asked.rules, seed=ground.seed, pace=pace)
     cut = Cut(requests=ground.requests, speedup=speedup)
     return trace_load(ground.trace, cut, rules, profile)
 

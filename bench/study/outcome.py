@@ -1,6 +1,6 @@
 """What a cell came to: the few figures that strategies are compared by."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -24,11 +24,15 @@ class Outcome(msgspec.Struct, frozen=True):
     output_tokens_per_s: float
     in_slo: float
     mean_completion_s: float | None
+    completion_p99_s: float | None
     cached: float
     urgent_ttft_p95_s: float | None = None
     others_ttft_p95_s: float | None = None
     others_share: float | None = None
     deadlines_met: float | None = None
+    first_tokens_met: float | None = None
+    paces_met: float | None = None
+    streams_met: float | None = None
     light_ttft_p95_s: float | None = None
     service_difference: float | None = None
     preemptions: int = 0
@@ -46,20 +50,31 @@ def outcome(run: Run, slo: SLO) -> Outcome:
     cached = sum(record.receipt.cached_tokens for record in records if record.receipt)
     answered = [record.ended_s - record.at_s for record in records if record.answered]
     timed = [record for record in records if record.demand.deadline_s is not None]
+    started = [r for r in records if r.demand.first_token_deadline_s is not None]
+    paced = [record for record in records if record.demand.tokens_per_second is not None]
     return Outcome(
         output_tokens_per_s=run.totals.output_tokens / run.ended_s if run.ended_s else 0.0,
         in_slo=sum(map(slo.met, records)) / len(records),
         mean_completion_s=sum(answered) / len(answered) if answered else None,
+        completion_p99_s=percentile(answered, 99) if answered else None,
         cached=cached / prompts,
         urgent_ttft_p95_s=_ttft_p95_s(urgent),
         others_ttft_p95_s=_ttft_p95_s(others),
         others_share=least_share(records, others) if others else None,
-        deadlines_met=sum(r.answered for r in timed) / len(timed) if timed else None,
+        deadlines_met=_share(r.answered for r in timed),
+        first_tokens_met=_share(r.first_token_met for r in started),
+        paces_met=_share(r.pace_met for r in paced),
+        streams_met=_share(r.first_token_met and r.pace_met for r in paced),
         light_ttft_p95_s=_ttft_p95_s(light),
         service_difference=service_difference(tenants),
         preemptions=run.totals.preemptions,
         plan_faults=run.totals.plan_faults,
     )
+
+
+def _share(met: Iterable[bool]) -> float | None:
+    found = list(met)
+    return sum(found) / len(found) if found else None
 
 
 def _by_tenant(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -23,13 +23,16 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A load of one kind. `strategies` are those worth comparing under it, by their labels in
-    `STRATEGIES`, and the references `alone` and `idle`."""
+    `STRATEGIES`, and the references `alone` and `idle`. Strategies are told step costs that are
+    wrong by `cost_error`; `paced`: each stream is wanted as fast as the usual SLO has it."""
 
     name: str
     title: str
     strategies: tuple[str, ...]
     figures: tuple[Figure, ...]
     rules: Rules = field(default_factory=Rules)
+    cost_error: float = 0.0
+    paced: bool = False
 
 
 # Label -> name and options, as on the command line of `walkway simulate`.
@@ -38,18 +41,22 @@ STRATEGIES: Mapping[str, str] = {
     "priority": "priority",
     "deadline": "deadline",
     "fair": "fair",
+    "shortest": "shortest",
     "swap": "swap",
     "static": "static",
 }
+
+MET = (Figure("deadlines_met", "deadlines met", "%", 100),)
 
 SCENARIOS = (
     Scenario(
         "throughput",
         "nobody is urgent or late",
-        ("fcfs", "priority", "deadline", "fair", "swap", "static"),
+        ("fcfs", "priority", "deadline", "fair", "shortest", "swap", "static"),
         (
             Figure("output_tokens_per_s", "output tokens/s"),
             Figure("mean_completion_s", "mean time to the whole answer", "s", log=True),
+            Figure("completion_p99_s", "p99 time to the whole answer", "s", log=True),
             Figure("cached", "prompt tokens found in the prefix cache", "%", 100),
         ),
     ),
@@ -70,8 +77,43 @@ SCENARIOS = (
         "deadlines",
         "each answer is wanted in four times what it takes alone",
         ("fcfs", "deadline"),
-        (Figure("deadlines_met", "deadlines met", "%", 100),),
+        MET,
         Rules(slack=4.0),
+    ),
+    Scenario(
+        "untold",
+        "deadlines, and nothing tells how long answers will be",
+        ("fcfs", "deadline"),
+        MET,
+        Rules(slack=4.0, told=False),
+    ),
+    Scenario(
+        "dear",
+        "deadlines, untold lengths, and strategies are told costs 30 % too high",
+        ("fcfs", "deadline"),
+        MET,
+        Rules(slack=4.0, told=False),
+        cost_error=0.3,
+    ),
+    Scenario(
+        "cheap",
+        "deadlines, untold lengths, and strategies are told costs 30 % too low",
+        ("fcfs", "deadline"),
+        MET,
+        Rules(slack=4.0, told=False),
+        cost_error=-0.3,
+    ),
+    Scenario(
+        "streams",
+        "each first token is wanted in eight times what it takes alone, and then a pace",
+        ("fcfs", "deadline"),
+        (
+            Figure("first_tokens_met", "first tokens in time", "%", 100),
+            Figure("paces_met", "streams at the pace that was wanted", "%", 100),
+            Figure("streams_met", "streams with both", "%", 100),
+        ),
+        Rules(first_token_slack=8.0, told=False),
+        paced=True,
     ),
     Scenario(
         "tenants",
