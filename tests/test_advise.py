@@ -69,6 +69,12 @@ def test_candidates_that_are_equal_are_told_as_equal(tmp_path: Path) -> None:
     assert "No candidate is better" in ran.stdout and "equal to the first" in ran.stdout
 
 
+def test_a_trace_of_one_request_has_no_capacity_and_is_served_by_any(tmp_path: Path) -> None:
+    ran = advise(tmp_path, steady(1, 1.0))
+    assert settings(ran)["scheduler"]["name"] == "fcfs"
+    assert "no capacity: " in ran.stdout and "all arrive at once" in ran.stdout
+
+
 def test_a_limit_is_followed_as_far_as_it_helps(tmp_path: Path) -> None:
     """Prompts of 8 pages; steps cost the more the more they prefill."""
     ran = advise(tmp_path, steady(40, 4.0), "--json", "--slo-ttft", "40", rows=1)
@@ -125,7 +131,6 @@ def test_the_settings_are_those_of_the_service(tmp_path: Path) -> None:
         (("--priorities", "high:1"), "--priorities: 'high' is not 0 to 15"),
         (("--limit", "rows=1"), "no limit 'rows'"),
         (("--start", "1e9"), "no requests to simulate"),
-        (("--requests", "1"), "all arrive at once"),
         (("--objective", "luck"), "'luck' is not one of"),
     ],
 )

@@ -29,6 +29,13 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
+    def start(self, run: Callable[[T], R], task: T) -> Callable[[], R]:
+        """One task; what comes back waits for its result, or runs it now if there is no other
+        process."""
+        if self._pool is None:
+            return lambda: run(task)
+        return self._pool.submit(run, task).result
+
     def each(self, run: Callable[[T], R], tasks: Iterable[T]) -> Iterator[tuple[T, R]]:
         """Tasks with their results, in the order in which they end. Raises what a task does."""
         if self._pool is None:

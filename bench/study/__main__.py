@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(matrix, options.out / "study.json")
         for one in chosen:
             for figure in one.figures:
-                path = options.out / f"{one.name}-{figure.name}.png"
+                path = (options.pictures or options.out) / f"{one.name}-{figure.name}.png"
                 plots.plot(matrix, one, figure, loads, path)
     except FAILURES as error:
         print(f"bench.study: {error}", file=sys.stderr)
@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of classes, which are drawn")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: cores")
     add("--out", type=Path, default=Path("bench/out/study"))
+    add("--pictures", type=Path, help="their folder; default: as --out")
     return parser
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bench.simulation import saturation
+from bench.simulation.capacity import find_capacity
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
 from bench.simulation.engine import simulate
@@ -16,13 +16,13 @@ from bench.study.scenarios import ALONE, IDLE, STRATEGIES, scenario
 from bench.study.sources import digest
 from schedulers.registry import find
 
-MACHINERY = ("bench.simulation.saturation", "bench.simulation.loads", "bench.study.outcome")
+MACHINERY = ("bench.simulation.engine", "bench.simulation.loads", "bench.study.outcome")
 
 
 def capacity(ground: Ground) -> float:
     """The speed-up of the trace that is a load of 1."""
     profile = ground.machine()
-    return saturation.capacity(_load(ground, "throughput", 1.0, profile), profile)
+    return find_capacity(_load(ground, "throughput", 1.0, profile), profile).times
 
 
 def measure(cell: Cell, capacity: float) -> Outcome:
@@ -39,7 +39,7 @@ def provenance(what: Cell | Ground) -> str:
     """A digest of what its result depends on beyond itself: the simulator, the strategy and
     the rules of the scenario."""
     if isinstance(what, Ground):
-        return digest("", *MACHINERY, find(FCFS.name).__module__)
+        return digest("", "bench.simulation.capacity", find(FCFS.name).__module__)
     strategy = find(_choice(what.strategy).name).__module__
     asked = scenario(what.scenario)
     how = (asked.rules, asked.cost_error, asked.paced, STRATEGIES.get(what.strategy))
