@@ -48,9 +48,9 @@ def test_few_urgent_among_many_are_served_best_by_priority(tmp_path: Path) -> No
 
 
 def test_short_deadlines_behind_long_answers_are_met_best_by_deadline(tmp_path: Path) -> None:
-    burst = [(0.0, 8, 40), *((1.0, 4, 2) for _ in range(3))]
-    requests = [(60.0 * n + at_s, *sizes) for n in range(12) for at_s, *sizes in burst]
-    ran = advise(tmp_path, requests, "--deadline-slack", "3", rows=1)
+    burst = [(8, 40)] * 4 + [(4, 2)] * 8
+    requests = [(500.0 * number, *sizes) for number in range(7) for sizes in burst]
+    ran = advise(tmp_path, requests, "--deadline-slack", "10", "--lengths", "told", rows=2)
     assert settings(ran)["scheduler"]["name"] == "deadline"
     assert "deadlines met" in ran.stdout
 
@@ -88,25 +88,27 @@ def test_a_limit_is_followed_as_far_as_it_helps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "better"),
     [
-        (Score(0.505, (0.5, 0.51)), False),
-        (Score(0.6, (0.6, 0.6)), True),
-        (Score(0.6, (0.75, 0.45)), True),
-        (Score(0.6, (0.85, 0.35)), False),
+        (Score(0.505, (0.5, 0.51), 40_000), False),
+        (Score(0.52, (0.52, 0.52), 40_000), True),
+        (Score(0.52, (0.52, 0.52), 400), False),
+        (Score(0.6, (0.75, 0.45), 400), True),
+        (Score(0.6, (0.85, 0.35), 400), False),
     ],
 )
-def test_a_share_is_better_by_more_than_a_point_and_in_no_half_as_much_worse(
+def test_a_share_is_better_above_the_noise_and_in_no_half_as_much_worse(
     one: Score, better: bool
 ) -> None:
-    half = Score(0.5, (0.5, 0.5))
+    half = Score(0.5, (0.5, 0.5), 400)
     assert GOODPUT.better(one, half) is better
     assert not GOODPUT.better(half, one)
 
 
 def test_seconds_are_better_when_a_tenth_shorter_and_never_when_none_came() -> None:
     inf = float("inf")
-    slow, never = Score(1.0, (1.0, 1.0)), Score(inf, (1.0, inf))
-    assert URGENT.better(Score(0.8, (0.8, 0.9)), slow)
-    assert not URGENT.better(Score(0.95, (0.9, 1.0)), slow)
+    slow, never = Score(1.0, (1.0, 1.0), 900), Score(inf, (1.0, inf), 900)
+    assert URGENT.better(Score(0.8, (0.8, 0.9), 900), slow)
+    assert not URGENT.better(Score(0.95, (0.9, 1.0), 900), slow)
+    assert not URGENT.better(Score(0.8, (0.8, 0.9), 9), slow)
     assert URGENT.better(slow, never)
     assert not URGENT.better(never, slow) and not URGENT.better(never, never)
 

@@ -13,14 +13,16 @@ Change = Callable[[Profile], Limits]
 
 
 def strategies(load: Load) -> Iterator[Candidate]:
-    """The plainest first: of equals it is the one to take."""
-    names = ["fcfs", "shortest"]
+    """Of equals the first is the one to take: the plainest, then those made for what the
+    traffic asks."""
+    names = ["fcfs"]
     if len({demand.priority for demand in load.demands}) > 1:
         names.append("priority")
     if len({demand.tenant for demand in load.demands}) > 1:
         names.append("fair")
     if any(map(is_timed, load.demands)):
         names.append("deadline")
+    names.append("shortest")
     for name in names:
         yield Candidate(Choice(name, name))
 

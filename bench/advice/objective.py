@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, log
+from math import ceil, inf, log, sqrt
 from typing import NamedTuple
 
 from bench.simulation.demand import Demand, Load
@@ -10,14 +10,23 @@ from bench.simulation.figures import SLO, grouped
 from bench.simulation.record import Record
 
 LEAST_S = 1e-9
-NOISE = {False: 0.01, True: log(1.1)}  # of a share, of seconds: margins, see below
+POINT, TENTH = 0.01, log(1.1)
 
 
 class Score(NamedTuple):
-    """Of a whole run, and of the requests of the first and the second half of the trace."""
+    """Of a whole run, and of the requests of the first and the second half of the trace;
+    `requests` are those that it is of."""
 
     whole: float
     halves: tuple[float, float]
+    requests: int
+
+
+class Figure(NamedTuple):
+    """Of some requests of a run, of which `requests` count."""
+
+    value: float
+    requests: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +36,30 @@ class Objective:
 
     name: str
     title: str
-    of: Callable[[Sequence[Record], SLO], float]
+    of: Callable[[Sequence[Record], SLO], Figure]
     seconds: bool = False
 
     def score(self, records: Sequence[Record], slo: SLO) -> Score:
         """Of a run."""
         middle = len(records) // 2
-        halves = (records[:middle] or records, records[middle:])
-        return Score(self.of(records, slo), (self.of(halves[0], slo), self.of(halves[1], slo)))
+        whole, first = self.of(records, slo), self.of(records[:middle] or records, slo)
+        second = self.of(records[middle:], slo)
+        return Score(whole.value, (first.value, second.value), whole.requests)
 
     def better(self, one: Score, other: Score) -> bool:
-        """Whether one is ahead by more than the noise: on the whole by a point or, of seconds,
-        a tenth, which other draws of the same traffic differ by; and in neither half of the
-        trace is it behind by as much as it is ahead on the whole."""
+        """Whether one is ahead by more than the noise on the whole, and in neither half of the
+        trace behind by as much as it is ahead on the whole."""
         ahead = self._margin(one.whole, other.whole)
         halves = map(self._margin, one.halves, other.halves)
-        return ahead > NOISE[self.seconds] and all(half > -ahead for half in halves)
+        return ahead > self._noise(one.requests) and all(half > -ahead for half in halves)
+
+    def _noise(self, requests: int) -> float:
+        """What other draws of the same traffic differ by: of a share a point at least, of
+        seconds a tenth, and the more the fewer requests there are (of a 95th percentile few
+        count)."""
+        if self.seconds:
+            return max(TENTH, 2 / sqrt(requests))
+        return max(POINT, 1 / sqrt(requests))
 
     def _margin(self, one: float, other: float) -> float:
         """How far one is ahead: points of a share, the logarithm of a ratio of seconds."""
@@ -55,34 +72,37 @@ class Objective:
         return f"{score.whole:.3g} s" if self.seconds else f"{score.whole:.1%}"
 
 
-def _goodput(records: Sequence[Record], slo: SLO) -> float:
-    return sum(map(slo.met, records)) / len(records)
+def _goodput(records: Sequence[Record], slo: SLO) -> Figure:
+    return Figure(sum(map(slo.met, records)) / len(records), len(records))
 
 
-def _deadlines(records: Sequence[Record], slo: SLO) -> float:
+def _deadlines(records: Sequence[Record], slo: SLO) -> Figure:
     """Of the whole answer, of the first token, and the pace: of those that had any, all met."""
     timed = [record for record in records if is_timed(record.demand)]
-    met = (r.answered and r.first_token_met and r.pace_met for r in timed)
-    return sum(met) / len(timed) if timed else 1.0
+    met = sum(r.answered and r.first_token_met and r.pace_met for r in timed)
+    return Figure(met / len(timed), len(timed)) if timed else Figure(1.0, len(records))
+
+
+def _urgent(records: Sequence[Record], slo: SLO) -> Figure:
+    """A request without a first token counts as one that never came."""
+    highest = max(record.demand.priority for record in records)
+    urgent = [record for record in records if record.demand.priority == highest]
+    waited = sorted(inf if record.ttft_s is None else record.ttft_s for record in urgent)
+    return Figure(waited[ceil(0.95 * len(waited)) - 1], len(urgent))
+
+
+def _tenants(records: Sequence[Record], slo: SLO) -> Figure:
+    """Each tenant counts alike, so as much as the smallest tells."""
+    tenants = list(grouped(records, lambda r: r.demand.tenant).values()) or [list(records)]
+    shares = [_goodput(found, slo) for found in tenants]
+    mean = sum(share.value for share in shares) / len(shares)
+    return Figure(mean, min(share.requests for share in shares))
 
 
 def is_timed(demand: Demand) -> bool:
     """Whether it has a deadline or wants a pace."""
     wishes = (demand.deadline_s, demand.first_token_deadline_s, demand.tokens_per_second)
     return any(wish is not None for wish in wishes)
-
-
-def _urgent(records: Sequence[Record], slo: SLO) -> float:
-    """A request without a first token counts as one that never came."""
-    highest = max(record.demand.priority for record in records)
-    urgent = [record for record in records if record.demand.priority == highest]
-    waited = sorted(inf if record.ttft_s is None else record.ttft_s for record in urgent)
-    return waited[ceil(0.95 * len(waited)) - 1]
-
-
-def _tenants(records: Sequence[Record], slo: SLO) -> float:
-    tenants = list(grouped(records, lambda r: r.demand.tenant).values()) or [list(records)]
-    return sum(_goodput(found, slo) for found in tenants) / len(tenants)
 
 
 GOODPUT = Objective("goodput", "requests within the SLO", _goodput)
