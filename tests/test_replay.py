@@ -11,6 +11,7 @@ import pytest
 from bench.overload.client import LEFT, Reply
 from bench.replay import __main__ as replay
 from bench.replay import course
+from bench.replay.capacity import capacity_per_s
 from bench.replay.figures import figures
 from bench.replay.machine import slowed
 from bench.replay.order import order
@@ -164,6 +165,14 @@ def test_an_order_agrees_where_both_find_the_same_differences(
     assert str(order(name, real, simulated)) == said
 
 
+def test_capacity_is_what_the_machine_keeps_up_with_of_the_trace() -> None:
+    arrivals = [Arrival(number / 40, 100, 20) for number in range(4000)]
+    found = capacity_per_s(arrivals, CPU, seed=0)
+    at_once = Load("at once", [Demand(replace(one, at_s=0.0)) for one in arrivals[:400]])
+    busy_per_s = 400 / simulate(at_once, CPU, Choice("fcfs", "fcfs")).ended_s
+    assert 0.8 * busy_per_s < found < 1.1 * busy_per_s
+
+
 def test_a_slower_machine_takes_longer_for_every_step() -> None:
     work = Work(prefill_tokens=10, rows=3, context_tokens=99, pairs=55, pages=2)
     assert slowed(CPU, 1.5).costs.seconds(work) == pytest.approx(1.5 * CPU.costs.seconds(work))
@@ -191,6 +200,7 @@ def services(served: tuple[Servicer, Running], monkeypatch: pytest.MonkeyPatch) 
     found = Services(served[1])
     monkeypatch.setattr(course, "service", found.service)
     monkeypatch.setattr(course, "drag", lambda *_: 1.0)
+    monkeypatch.setattr(course, "capacity_per_s", lambda *_: 3.0)
     monkeypatch.setattr(replay, "leave_on_sigterm", lambda: None)
     return found
 

@@ -1,10 +1,11 @@
-"""How many of a trace's requests a machine answers in a second when it always has enough to
-do, by simulation."""
+"""How many of a trace's requests a second a machine keeps up with, by simulation."""
 
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bench.replay.traffic import kept
+from bench.simulation.capacity import find_capacity
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Demand, Load
 from bench.simulation.engine import simulate
@@ -15,11 +16,15 @@ REQUESTS = 400
 CROWD = 2  # clients for each row, so that a row never waits for one
 
 
-def capacity_per_s(arrivals: Sequence[Arrival], profile: Profile) -> float:
-    """Of `fcfs` in a closed loop, over requests drawn from the trace."""
-    load = closed_loop(arrivals, REQUESTS, CROWD * profile.max_rows)
-    run = simulate(load, profile, Choice("capacity", "fcfs"))
-    return len(load.demands) / run.ended_s
+def capacity_per_s(arrivals: Sequence[Arrival], profile: Profile, seed: int) -> float:
+    """As `walkway simulate --capacity` finds it, near what a closed loop comes to: so the
+    bursts and lulls are those of the minutes in which the trace is to fit. Raises ValueError
+    when the trace has too few requests."""
+    crowd = closed_loop(arrivals, REQUESTS, CROWD * profile.max_rows)
+    busy_s = simulate(crowd, profile, Choice("capacity", "fcfs")).ended_s
+    near = kept(arrivals, len(crowd.demands) / busy_s, seed)
+    load = Load("the trace", [Demand(arrival) for arrival in near])
+    return find_capacity(load, profile).requests_per_s
 
 
 def closed_loop(arrivals: Sequence[Arrival], count: int, clients: int) -> Load:

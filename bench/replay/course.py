@@ -72,7 +72,7 @@ def _measured(wanted: Wanted, settings: tuple[str, ...]) -> Begun:
     with service((*settings, "scheduler.name=fcfs")) as running:
         warm_up(running, traffic.seed)
         slower = drag(running, profile, _probe(arrivals, profile), "begin")
-    capacity = capacity_per_s(arrivals, slowed(profile, slower))
+    capacity = capacity_per_s(arrivals, slowed(profile, slower), traffic.seed)
     rate_per_s = traffic.times * capacity
     kept(arrivals, rate_per_s, traffic.seed)  # or the trace has too few of them
     say(f"{slower:.2f} times the simulated time; capacity {capacity:.2f} requests/s")
