@@ -32,6 +32,7 @@ class Wanted:
     seed: int
     horizon_s: float
     recomputes: int
+    hours: float
     only: tuple[Promise, ...]
     plans: int
     as_json: bool
@@ -63,6 +64,7 @@ def _ask(kit: Any, name: str, options: dict[str, Any], wanted: Wanted) -> "Repor
         seed=wanted.seed,
         horizon_s=wanted.horizon_s,
         recomputes=wanted.recomputes,
+        hours=wanted.hours,
         only=frozenset(wanted.only or Promise),
     )
     with Console(stderr=True).status(f"asking {name}"):

@@ -43,6 +43,10 @@ def check_scheduler(
     recomputes: Annotated[
         int, typer.Option(min=1, help="Bounded recompute: times its own tokens.")
     ] = 8,
+    hours: Annotated[
+        float,
+        typer.Option(min=0.05, help="Steady: virtual hours of overload; 6 take a minute."),
+    ] = 0.5,
     only: Annotated[
         list[Promise] | None, typer.Option(help="Ask for this promise; repeatable.")
     ] = None,
@@ -52,5 +56,6 @@ def check_scheduler(
     """Hold a scheduler to its promises on loads made up for it."""
     from cli.check_scheduler import Wanted, check_scheduler
 
-    wanted = Wanted(examples, seed, horizon_s, recomputes, tuple(only or ()), plans, as_json)
+    chosen = tuple(only or ())
+    wanted = Wanted(examples, seed, horizon_s, recomputes, hours, chosen, plans, as_json)
     raise typer.Exit(check_scheduler(name, options or [], wanted))

@@ -37,7 +37,7 @@ class Cause(Enum):
 class Promise(Enum):
     """What the conformance kit holds a strategy to.
 
-    The first four are asked of every strategy, the others of those that declare them.
+    Those in `ALWAYS` are asked of every strategy, the others of those that declare them.
     ARCHITECTURE.md says what exactly is asked.
     """
 
@@ -48,10 +48,17 @@ class Promise(Enum):
     NO_STARVATION = "no_starvation"
     WORK_CONSERVING = "work_conserving"
     BOUNDED_RECOMPUTE = "bounded_recompute"
+    STEADY = "steady"
 
 
 ALWAYS = frozenset(
-    {Promise.LEGAL, Promise.PROGRESS, Promise.DETERMINISTIC, Promise.RESUMES_SWAPPED}
+    {
+        Promise.LEGAL,
+        Promise.PROGRESS,
+        Promise.DETERMINISTIC,
+        Promise.RESUMES_SWAPPED,
+        Promise.STEADY,
+    }
 )
 
 

@@ -13,8 +13,10 @@ from schedulers.interface import (
     Mode,
     Plan,
     Promise,
+    RequestView,
     Snapshot,
 )
+from schedulers.queue import WaitingQueue
 from schedulers.running import continue_running
 
 GIVE_WAY = Eviction(Mode.RECOMPUTE, Cause.PAGES)
@@ -194,6 +196,74 @@ class Thrashing(Good):
         return draft.plan() if whole else super().answer(snap)
 
 
+class Ageing(Good):
+    """By priority, a level of which is six seconds of waiting: holds until all have waited for
+    as long as the levels are worth."""
+
+    breaks = Promise.STEADY
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self._queue = WaitingQueue(_aged)
+
+    def answer(self, snap: Snapshot) -> Plan:
+        self._queue.sync(snap)
+        draft = Draft(snap)
+        continue_running(snap, draft)
+        for view in self._queue.candidates(snap):
+            if draft.evicted or not draft.admit(view):
+                break
+        return draft.plan()
+
+
+class Saving(Good):
+    """The tenant that had least since the start is next, however long it was away."""
+
+    breaks = Promise.STEADY
+
+    def answer(self, snap: Snapshot) -> Plan:
+        draft = Draft(snap)
+        continue_running(snap, draft)
+        for view in sorted(snap.waiting.values(), key=lambda view: _had(snap, view.tenant)):
+            if draft.evicted or not draft.admit(view):
+                break
+        return draft.plan()
+
+
+class Hoarding(Good):
+    """Notes every request that it admits, and never crosses one out."""
+
+    breaks = Promise.STEADY
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self._admitted: dict[int, float] = {}
+
+    def answer(self, snap: Snapshot) -> Plan:
+        plan = super().answer(snap)
+        self._admitted |= dict.fromkeys(plan.tokens, snap.now_s)
+        return plan
+
+
+class Rummaging(Good):
+    """Sorts the whole queue for each step."""
+
+    breaks = Promise.STEADY
+
+    def answer(self, snap: Snapshot) -> Plan:
+        sorted(snap.waiting.values(), key=_aged)
+        return super().answer(snap)
+
+
+def _aged(view: RequestView) -> float:
+    return view.arrival_s - 6.0 * view.priority
+
+
+def _had(snap: Snapshot, tenant: str) -> int:
+    served = snap.served.get(tenant)
+    return served.output_tokens if served else 0
+
+
 def _newest(view: object) -> int:
     return -view.id  # type: ignore[attr-defined]
 
@@ -212,4 +282,8 @@ BAD = [
     NewestFirst,
     OneByOne,
     Thrashing,
+    Ageing,
+    Saving,
+    Hoarding,
+    Rummaging,
 ]

@@ -8,6 +8,7 @@
 | no starvation | sieges: rivals without end | who declares it |
 | work conserving | finite loads | who declares it |
 | bounded recompute | long answers in tight pools; sieges | who declares it |
+| steady | loads that last for hours (`steady`) | all |
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
-from bench.conformance import draws, questions
+from bench.conformance import draws, questions, steady
 from bench.conformance.breach import Breach
 from bench.conformance.planning_cost import NotTimed, plan_costs
 from bench.conformance.questions import Make
@@ -36,23 +37,27 @@ class Case(Protocol):
 class Effort:
     """How hard to look. `horizon_s`: virtual seconds that anybody may be without a token.
     `recomputes`: how many times over a request may be computed again. `shrinks`: smaller
-    cases tried once one broke. `only`: nothing else is asked."""
+    cases tried once one broke. `hours`: virtual hours of the load in which shares of the
+    service must stay. `only`: nothing else is asked."""
 
     examples: int = 100
     seed: int = 0
     horizon_s: float = 3600.0
     recomputes: int = 8
     shrinks: int = 400
+    hours: float = 0.5
     only: frozenset[Promise] = frozenset(Promise)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One way to ask for some promises."""
+    """One way to ask for some promises. With `all_cases` there are only these few, long
+    ones, none of which can be made smaller."""
 
     promises: tuple[Promise, ...]
     cases: st.SearchStrategy[Any]
     ask: Callable[[Any], None]
+    all_cases: int | None = None
 
 
 def check(name: str, options: dict[str, Any], make: Make, effort: Effort) -> Report:
@@ -93,7 +98,17 @@ def _questions(make: Make, effort: Effort) -> list[Question]:
             recompute, draws.tight(), partial(questions.bounds_recompute, make, most=most)
         ),
         Question(recompute, draws.sieges(), thrashes),
+        _lasting(make, effort.hours),
     ]
+
+
+def _lasting(make: Make, hours: float) -> Question:
+    cases = steady.cases(hours)
+
+    def ask(case: steady.Hours) -> None:
+        case.ask(make, case.load)
+
+    return Question((Promise.STEADY,), st.sampled_from(cases), ask, len(cases))
 
 
 def _pursue(
@@ -108,7 +123,10 @@ def _pursue(
         for promise in question.promises:
             verdicts.setdefault(promise, Verdict(promise, None, why=why))
         return
-    outcome = search(question.cases, question.ask, effort.examples, effort.seed, effort.shrinks)
+    examples, shrinks = effort.examples, effort.shrinks
+    if question.all_cases is not None:
+        examples, shrinks = question.all_cases, 0
+    outcome = search(question.cases, question.ask, examples, effort.seed, shrinks)
     if outcome.breach:
         broken = outcome.breach.promise
         verdicts[broken] = _broken(outcome.breach, outcome.case, outcome.tried)
