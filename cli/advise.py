@@ -13,6 +13,7 @@ from bench.advice.report import Report
 from bench.advice.trial import Traffic
 from bench.simulation.capacity import Capacity, find_capacity
 from bench.simulation.catalogue import find_profile
+from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
 from bench.simulation.engine import Stalled
 from bench.simulation.figures import SLO, usual_slo
@@ -22,6 +23,7 @@ from bench.simulation.profile import Profile
 from cli.as_json import print_json
 from cli.simulate import MISTAKES, limited, line_of, read_choice
 from cli.simulated_load import read_rules
+from schedulers.registry import UnknownScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,19 @@ def _question(wanted: Wanted) -> Question:
         _objective(wanted.objective, traffic.load(1.0, profile)),
         slo,
         wanted.what_if,
-        [read_choice(text) for text in wanted.schedulers],
+        [_offered(text) for text in wanted.schedulers],
     )
+
+
+def _offered(text: str) -> Choice:
+    """A strategy that the service has. Raises BadOptions or UnknownScheduler."""
+    choice = read_choice(text)
+    if choice.is_peer:
+        raise UnknownScheduler(
+            f"scheduler {choice.name!r} is another engine's: `walkway simulate` compares with "
+            "it, the service does not offer it"
+        )
+    return choice
 
 
 def _objective(name: str | None, load: Load) -> Objective:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from bench.simulation.peers import PEERS
 from cli.arguments import AsJson, Assignments, Config
 from cli.completion import complete_profile
 from cli.plugins import PANEL
@@ -20,7 +21,10 @@ def _option(metavar: str, panel: str, help: str, **more: Any) -> Any:
 Schedulers = Annotated[
     list[str] | None,
     typer.Option(
-        "--scheduler", metavar="NAME", help="Or `'NAME option=value ...'`; repeatable."
+        "--scheduler",
+        metavar="NAME",
+        help="Or `'NAME option=value ...'`; repeatable. For comparison also other engines' "
+        f"policies: {', '.join(PEERS)}.",
     ),
 ]
 Profile = Annotated[

@@ -40,7 +40,7 @@ def provenance(what: Cell | Ground) -> str:
     the rules of the scenario."""
     if isinstance(what, Ground):
         return digest("", "bench.simulation.capacity", find(FCFS.name).__module__)
-    strategy = find(_choice(what.strategy).name).__module__
+    strategy = find(_choice(what.strategy).target).__module__
     asked = scenario(what.scenario)
     how = (asked.rules, asked.cost_error, asked.paced, STRATEGIES.get(what.strategy))
     return digest(repr(how), *MACHINERY, strategy)
