@@ -82,17 +82,20 @@ def tight(draw: st.DrawFn) -> Load:
 
 @st.composite
 def sieges(draw: st.DrawFn) -> Siege:
-    """A victim without a deadline, its rivals in any favour."""
+    """Victims without a deadline, their rivals in any favour. One victim alone against ever
+    new tenants: by fair shares those are owed so much that a second waits past the horizon."""
     machine = draw(machines(pages=14, host_pages=8, budget=12))
+    fresh_tenants = draw(st.booleans())
     return Siege(
         machine=machine,
         victim=_fitting(machine, draw(_callers_in_sieges(most_out=4))),
         rival=_fitting(machine, draw(_callers_in_sieges(most_out=6))),
         ahead=draw(st.integers(0, 4)),
         crowd=draw(st.integers(1, 4)),
-        fresh_tenants=draw(st.booleans()),
+        fresh_tenants=fresh_tenants,
         rival_slack=draw(st.none() | st.integers(2, 30)),
         debt=draw(st.integers(0, 2)),
+        behind=0 if fresh_tenants else draw(st.integers(0, 2)),
     )
 
 

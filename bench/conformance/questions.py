@@ -54,8 +54,8 @@ def resumes_swapped(make: Make, load: Load) -> None:
 
 
 def starves_nobody(make: Make, siege: Siege, horizon_s: float) -> None:
-    """A request without a deadline is never without a token for longer than `horizon_s` of
-    virtual time, whoever comes after it."""
+    """Requests without a deadline are never without a token for longer than `horizon_s` of
+    virtual time, whoever comes after them."""
     Besieged(siege, Witness(make()), horizon_s).starve()
 
 
@@ -80,7 +80,8 @@ def bounds_recompute_in_siege(make: Make, siege: Siege, horizon_s: float, most: 
     except Breach as breach:
         if breach.promise is not Promise.NO_STARVATION:
             raise
-    _bound(besieged.victim, most, witness)
+    for request in besieged.besieged:
+        _bound(request, most, witness)
 
 
 def _rebuild(drive: Drive) -> None:

@@ -1,10 +1,12 @@
-"""An adversary for no starvation: one request, and rivals that never stop coming.
+"""An adversary for no starvation: a few requests, and rivals that never stop coming.
 
 The rivals are as favoured as they like (priority, tenant, deadline, length), and whenever
 one is admitted the next comes, so that `crowd` of them always wait. That is an overload
 without end, yet those who come later than the strategy's ageing lets them go ahead are never
 more than `crowd`: so an ageing strategy has a bound, and it does not depend on how long the
 siege lasts. Steps are long, a few hundred to the horizon, so that ageing of minutes is seen.
+The besieged are a class: the first of them must be served, and the class go on to be served
+until none of it is left, so one favour done to the oldest does not do.
 """
 
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from bench.conformance.drive import Drive, Tempo
 from bench.conformance.loads import Caller, Machine
 from bench.conformance.witness import Witness
 from schedulers.interface import Promise
-from service.request import State
+from service.request import Request, State
 
 STEPS = 320  # to the horizon
 
@@ -23,8 +25,9 @@ STEPS = 320  # to the horizon
 @dataclass(frozen=True, slots=True)
 class Siege:
     """`debt` requests like the victim's are served first, so its tenant has had something.
-    `ahead` rivals are there before the victim; with `fresh_tenants` each rival is a tenant of
-    its own. `rival_slack`: steps until a rival's deadline."""
+    `ahead` rivals are there before the victim, `behind` it come so many like it; with
+    `fresh_tenants` each rival is a tenant of its own. `rival_slack`: steps until a rival's
+    deadline."""
 
     machine: Machine
     victim: Caller
@@ -34,6 +37,7 @@ class Siege:
     fresh_tenants: bool = False
     rival_slack: int | None = None
     debt: int = 0
+    behind: int = 0
 
     def script(self) -> Iterator[str]:
         """One line an event."""
@@ -44,6 +48,8 @@ class Siege:
         if self.ahead:
             yield f"{before + 1} to {number - 1} come, each {self._rivals()}"
         yield f"{number} comes: {self.victim}"
+        if self.behind:
+            yield f"{self.behind} more like it come"
         yield f"then {self.crowd} rivals always wait, the next comes when one is admitted,"
         yield f"each {self._rivals()}"
 
@@ -54,8 +60,8 @@ class Siege:
 
 
 class Besieged:
-    """A siege under way. `horizon_s` of virtual time is the most that the victim may be
-    without a token."""
+    """A siege under way. `horizon_s` of virtual time is the most that those besieged, the
+    victim and those like it, may be without a token."""
 
     def __init__(self, siege: Siege, witness: Witness, horizon_s: float) -> None:
         self._siege = siege
@@ -71,22 +77,25 @@ class Besieged:
             self.drive.step()
         for _ in range(siege.ahead):
             self._send_rival()
-        self.victim = self.drive.submit(self._number(), siege.victim)
+        self.besieged = [
+            self.drive.submit(self._number(), siege.victim) for _ in range(1 + siege.behind)
+        ]
 
     def starve(self) -> None:
-        """Until the victim ends. Raises Breach when it starves."""
+        """Until all besieged have ended. Raises Breach when they starve."""
         tokens, since_s = 0, self.drive.now_s
-        while self.victim.state is not State.DONE:
+        while left := [one for one in self.besieged if one.state is not State.DONE]:
             self._top_up()
             self.drive.step()
-            if self.victim.output_tokens > tokens:
-                tokens, since_s = self.victim.output_tokens, self.drive.now_s
+            had, tokens = tokens, sum(one.output_tokens for one in self.besieged)
+            if tokens > had:
+                since_s = self.drive.now_s
             elif self.drive.now_s - since_s > self._horizon_s:
-                raise self._starved(self.drive.now_s - since_s)
+                raise self._starved(left[0], self.drive.now_s - since_s)
 
     def _top_up(self) -> None:
         core = self.drive.core
-        waiting = len(core.waiting) - (self.victim.id in core.waiting)
+        waiting = len(core.waiting) - sum(one.id in core.waiting for one in self.besieged)
         for _ in range(self._siege.crowd - waiting):
             self._send_rival()
 
@@ -99,12 +108,14 @@ class Besieged:
     def _number(self) -> int:
         return len(self.drive.requests) + 1
 
-    def _starved(self, waited_s: float) -> Breach:
-        later = [r for r in self.drive.requests.values() if r.id > self.victim.id]
-        served = sum(1 for rival in later if rival.output_tokens)
-        which = "next" if self.victim.output_tokens else "first"
+    def _starved(self, victim: Request, waited_s: float) -> Breach:
+        last = self.besieged[-1].id
+        served = sum(
+            1 for id, one in self.drive.requests.items() if id > last and one.output_tokens
+        )
+        which = "next" if victim.output_tokens else "first"
         why = (
-            f"{self.victim.id} ({self.victim.state.value}) waited {waited_s:.0f} s of virtual "
+            f"{victim.id} ({victim.state.value}) waited {waited_s:.0f} s of virtual "
             f"time for its {which} token, while {served} that came later were served"
         )
         return Breach(Promise.NO_STARVATION, why, self._witness.story())
