@@ -25,5 +25,10 @@ class BulkDraft(Draft):
             self._left = 0
         return tokens
 
+    def _ungrant(self, view: RequestView) -> None:
+        if self._is_bulk(view):
+            self._left += self.tokens[view.id]
+        super()._ungrant(view)
+
     def _is_bulk(self, view: RequestView) -> bool:
         return view.priority < self._urgent and view.known - view.computed > 1

@@ -24,6 +24,7 @@ class Draft:
         self._evict: dict[RequestId, Eviction] = {}
         self._refuse: dict[RequestId, Refusal] = {}
         self._on_share: set[RequestId] = set()
+        self._kept_pages = 0
 
     def decode(
         self, views: Iterable[RequestView]
@@ -75,7 +76,7 @@ class Draft:
             self._joined.append(view)
         return tokens
 
-    def admit(self, view: RequestView) -> int:
+    def admit(self, view: RequestView, want: int | None = None) -> int:
         """Like `take`, for a request that joins. While others run it joins only when there
         are pages for all that it has pending, beside the reserve: who is let in on less is
         soon evicted again, and again."""
@@ -84,7 +85,20 @@ class Draft:
         keep = self.reserve_pages()
         if keep and self.admission_pages(view) > self.pages:
             return 0
-        return self.take(view, keep_pages=keep)
+        return self.take(view, want, keep)
+
+    def extend(self, view: RequestView) -> int:
+        """Grant `view`, which was granted tokens, all it has pending, or as much as fits.
+        Returns what it has then."""
+        self._ungrant(view)
+        return self.take(view)
+
+    def _ungrant(self, view: RequestView) -> None:
+        self.budget += self._tokens.pop(view.id)
+        self.pages += self._taken.pop(view.id, 0)
+        if view in self._joined:
+            self._joined.remove(view)
+            self.rows += 1
 
     def admission_pages(self, view: RequestView, repins: int = 0, leaving: int = 0) -> int:
         """Free pages at which `view` joins, once `leaving` more give way, of whose pages
@@ -95,9 +109,15 @@ class Draft:
 
     def reserve_pages(self, leaving: int = 0) -> int:
         """What an admission leaves to others once `leaving` more give way: the watermark
-        and the next page of each, or nothing when nobody else is left."""
+        and the next page of each, or nothing when nobody else is left; and what is kept."""
         stay = len(self._snap.running) + len(self._joined) - len(self._evict) - leaving
-        return self._snap.watermark_pages + stay if stay else 0
+        return self._kept_pages + (self._snap.watermark_pages + stay if stay else 0)
+
+    def keep_for(self, view: RequestView) -> None:
+        """Leave a row, and pages as far as there are any, to `view`, which waits and does
+        not fit: from here on no admission takes them."""
+        self.rows -= 1
+        self._kept_pages += self.need_pages(view, self._snap.pending(view))
 
     def gives(self, view: RequestView) -> int:
         """Pages that evicting a running request adds to this plan, at least."""

@@ -1,32 +1,44 @@
-"""By priority, with ageing and preemption on arrival."""
+"""By priority, strictly, with preemption on arrival and a share for those that wait longest."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from heapq import merge
+from itertools import chain, islice
 from typing import ClassVar
 
 from schedulers.bulk import BulkDraft
 from schedulers.draft import Draft
 from schedulers.eviction import DOC, Evictions, Way
-from schedulers.interface import ALWAYS, Cause, Eviction, Plan, Promise, RequestView, Snapshot
+from schedulers.interface import (
+    ALWAYS,
+    Cause,
+    Eviction,
+    Plan,
+    Promise,
+    RequestId,
+    RequestView,
+    Snapshot,
+)
 from schedulers.order import share
 from schedulers.preempt import make_room
 from schedulers.queue import WaitingQueue
-from schedulers.running import Running, last_first
+from schedulers.running import Running, by_age, last_first
+from schedulers.share import Share
 
-MAX_PASSED = 256  # in one plan
+CALM_PLANS = 1000
 HIGHEST = 15  # priority
+MOST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityOptions:
     """Options of `priority`."""
 
-    age_s: float = field(
-        default=6.0,
+    aged_share: float = field(
+        default=0.1,
         metadata={
-            "doc": "Waiting so long counts as much as one level of priority, seconds. Nobody "
-            "is overtaken by who comes more than 15 times this later; keep that under "
-            "`server.queue_timeout_s`, after which a call that waits is refused."
+            "doc": "Part of the rows, pages and tokens that those which have waited longest "
+            "get whatever their priority, 0-0.5; 0: none, and the lowest may wait forever."
         },
     )
     max_preemptions: int = field(
@@ -36,85 +48,122 @@ class PriorityOptions:
     eviction: Way = field(default="recompute", metadata={"doc": DOC})
     urgent: int = field(
         default=8,
-        metadata={"doc": "Requests of this priority on, 0-15, are urgent; see `bulk_tokens`."},
+        metadata={"doc": "Requests of this priority on, 0-15, are urgent; see `bulk_share`."},
     )
-    bulk_tokens: int = field(
-        default=0,
+    bulk_share: float = field(
+        default=0.5,
         metadata={
-            "doc": "So many tokens of a step may go to prefills that are not urgent, so that "
-            "one that is finds the engine in a short step; 0: all."
+            "doc": "Part of a step's tokens that prefills which are not urgent may take while "
+            "urgent requests come, so that those wait for short steps, 0-1; 1: all. Smaller: "
+            "a shorter wait of the urgent, and less throughput."
         },
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.age_s < float("inf"):
-            raise ValueError(f"age_s is {self.age_s}, it must be above 0 and finite")
+        if not 0 <= self.aged_share <= MOST_SHARE:
+            raise ValueError(
+                f"aged_share is {self.aged_share}, it must be from 0 to {MOST_SHARE}"
+            )
         if self.max_preemptions < 0:
             raise ValueError(f"max_preemptions is {self.max_preemptions}, below 0")
-        if self.bulk_tokens < 0:
-            raise ValueError(f"bulk_tokens is {self.bulk_tokens}, below 0")
+        if not 0 < self.bulk_share <= 1:
+            raise ValueError(f"bulk_share is {self.bulk_share}, not above 0 and at most 1")
         if not 0 <= self.urgent <= HIGHEST:
             raise ValueError(f"urgent is {self.urgent}, it must be from 0 to {HIGHEST}")
 
 
 class Priority:
-    """Smallest `arrival_s - priority * age_s` first, for waiting, running and swapped alike.
+    """Higher levels first, within a level the older, for waiting, running and swapped alike.
 
-    The key is fixed at submit, so the order never changes. Bound on the wait of the lowest
-    priority: with levels 0 to `range`, a request of level p that arrived at t has the key
-    t - p * age_s; one that arrived at u has at best u - range * age_s, which is smaller only
-    while u < t + (range - p) * age_s. So whoever arrives later than that goes behind it,
-    and what goes ahead is at most what arrived before t + range * age_s.
+    One that finds no row or no pages preempts those of a lower level: the lowest level first,
+    within a level the one that loses least. Equals never preempt each other. After
+    `max_preemptions` a request is immune: no arrival preempts it, and page pressure only when
+    it must. Pages that others hold too count for nothing, so several victims on one prefix
+    give less than they hold.
 
-    One that finds no row or no pages preempts those of a lower level that come after it,
-    last first, among equals the one that loses least. Equals never preempt each other, so
-    whoever was preempted cannot take its place back. After `max_preemptions` a request is
-    immune: it gives way to nobody's arrival, and to page pressure when nobody else can. Pages
-    that others hold too count for nothing, so several victims on one prefix give less than
-    they hold.
+    `aged_share` is for requests below the highest level that waits, the oldest first, and not
+    preempted (`Share`). With R rows and a share s:
 
-    `bulk_tokens` buys the urgent a shorter wait with some of the others' throughput, and with
-    the promise to conserve work. One that finds them spent is passed over, by the urgent that
-    come behind it too, at most MAX_PASSED in a step; but whoever is first by the order computes
-    in every step.
+    - Let a row and pages come free within G plans, and let the older requests below that
+      level still need W when one comes: each its rows, times the plans that it runs and G. It
+      joins within (W + 1) / (s R) + G plans. Its prompt then gets s of each step's tokens.
+    - Others lose to it at most s of rows, pages and tokens, on average over any time, and
+      one request more. At any moment the share has less than s R rows and one request.
+
+    While requests of level `urgent` come, and CALM_PLANS after, prefills below it get at most
+    `bulk_share` of a step's tokens, and none after one of theirs: one that arrives waits for
+    the step in flight, then for its own. That leaves tokens of steps unused.
     """
 
     Options: ClassVar[type[PriorityOptions]] = PriorityOptions
-    promises: frozenset[Promise] = ALWAYS | {Promise.NO_STARVATION, Promise.WORK_CONSERVING}
+    promises: frozenset[Promise] = ALWAYS | {Promise.NO_STARVATION}
 
     def __init__(self, options: PriorityOptions) -> None:
         self.options = options
-        if options.bulk_tokens:
-            self.promises = self.promises - {Promise.WORK_CONSERVING}
-        self._age_s = options.age_s
-        self._queue = WaitingQueue(self._key)
+        if options.bulk_share == 1:
+            self.promises = self.promises | {Promise.WORK_CONSERVING}
+        if not options.aged_share:
+            self.promises = self.promises - {Promise.NO_STARVATION}
+        self._share = Share(options.aged_share)
+        self._calm_plans = CALM_PLANS  # since an urgent request was there
+        self._queue = WaitingQueue(by_age, lane=_lane)
 
     def plan(self, snap: Snapshot) -> Plan:
         self._queue.sync(snap)
+        self._share.observe(snap)
         draft, how = self._draft(snap), Evictions(self.options.eviction, snap)
-        passed = count()
+        running = Running(snap, draft, how, self._rank, how.loss_s)
 
         def join(view: RequestView) -> bool:
-            if draft.budget and not draft.allowance(view):  # who is urgent may come behind
-                return next(passed) < MAX_PASSED
-            return bool(draft.admit(view) or self._preempt(snap, draft, view, how))
+            joined = view in self._share or draft.admit(view)
+            return bool(joined or self._preempt(snap, draft, view, how))
 
-        running = Running(snap, draft, how, self._rank, how.loss_s)
-        share(snap, draft, running, self._queue.candidates(snap), self._key, join)
+        def serve_share(chunks: list[RequestView]) -> list[RequestView]:
+            top = self._highest(snap)
+            run = (view for view in snap.running.values() if view.priority < top)
+            return self._share.serve(snap, draft, running, chunks, run, self._below(snap, top))
+
+        share(snap, draft, running, self._candidates(snap), _key, join, serve_share)
+        self._share.finish(snap, draft, running)
         return draft.plan()
 
     def _draft(self, snap: Snapshot) -> Draft:
-        bulk_tokens = self.options.bulk_tokens
-        return BulkDraft(snap, self.options.urgent, bulk_tokens) if bulk_tokens else Draft(snap)
+        urgent, part = self.options.urgent, self.options.bulk_share
+        views = chain(snap.running.values(), islice(self._candidates(snap), 1))
+        if any(view.priority >= urgent for view in views):
+            self._calm_plans = 0
+        elif snap.rebuild:
+            self._calm_plans = CALM_PLANS
+        else:
+            self._calm_plans += 1
+        if part == 1 or self._calm_plans >= CALM_PLANS:
+            return Draft(snap)
+        return BulkDraft(snap, urgent, max(1, int(part * snap.budget)))
+
+    def _levels(self, snap: Snapshot) -> list[str]:
+        """Of those that wait or are swapped, the highest first."""
+        return sorted(self._queue.lanes | set(map(_lane, snap.swapped.values())), reverse=True)
+
+    def _candidates(self, snap: Snapshot) -> Iterator[RequestView]:
+        for lane in self._levels(snap):
+            yield from self._queue.candidates(snap, lane)
+
+    def _highest(self, snap: Snapshot) -> int:
+        return int(max(self._levels(snap), default=0))
+
+    def _below(self, snap: Snapshot, level: int) -> Iterator[RequestView]:
+        """Those that wait or are swapped, the oldest first."""
+        lanes = (lane for lane in self._levels(snap) if int(lane) < level)
+        return merge(*(self._queue.candidates(snap, lane) for lane in lanes), key=by_age)
 
     def _preempt(self, snap: Snapshot, draft: Draft, view: RequestView, how: Evictions) -> bool:
-        level, key, most = view.priority, self._key(view), self.options.max_preemptions
-        lower = [other for other in snap.running.values() if other.priority < level]
+        level, most = view.priority, self.options.max_preemptions
         behind = [
             other
-            for other in lower
-            if other.preemptions < most
-            and self._key(other) > key
+            for other in snap.running.values()
+            if other.priority < level
+            and other.preemptions < most
+            and other not in self._share
             and other.id not in draft.evicted
         ]
         if not behind:  # before the prompt is hashed
@@ -123,12 +172,20 @@ class Priority:
         def give_way(victim: RequestView) -> Eviction:
             return how(victim, Cause.PRIORITY)
 
-        victims = last_first(behind, self._key, how.loss_s)
+        victims = last_first(behind, lambda other: -other.priority, how.loss_s)
         return make_room(draft, view, victims, give_way) and draft.admit(view) > 0
 
-    def _key(self, view: RequestView) -> float:
-        return view.arrival_s - view.priority * self._age_s
+    def _rank(self, view: RequestView) -> tuple[int, int, int]:
+        """Members of the share come first, the oldest of them before all; then the immune."""
+        if view in self._share:
+            return 0, 0, view.id
+        return 1 + (view.preemptions < self.options.max_preemptions), *_key(view)
 
-    def _rank(self, view: RequestView) -> tuple[bool, float]:
-        """The immune come first: they give way when nobody else can."""
-        return view.preemptions < self.options.max_preemptions, self._key(view)
+
+def _key(view: RequestView) -> tuple[int, RequestId]:
+    return -view.priority, view.id
+
+
+def _lane(view: RequestView) -> str:
+    """Sorts as the level does."""
+    return f"{view.priority:02}"

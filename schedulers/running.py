@@ -66,10 +66,14 @@ class Running:
             self.move(view)
         return sorted(chunks, key=self._rank) if len(chunks) > 1 else chunks
 
-    def move(self, view: RequestView) -> None:
-        """Grant `view` what it has pending, or as much of it as fits."""
+    def move(self, view: RequestView, want: int | None = None) -> None:
+        """Grant `view` what it has pending, at most `want`, or as much of it as fits."""
         draft = self._draft
-        while draft.allowance(view) and view.id not in draft.evicted and not draft.take(view):
+        while (
+            draft.allowance(view)
+            and view.id not in draft.evicted
+            and not draft.take(view, want)
+        ):
             victim = next(self._victims)
             draft.evict(victim, self._give_way(victim))
 

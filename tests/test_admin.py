@@ -71,14 +71,16 @@ async def test_an_exchange_holds_and_everybody_says_so() -> None:
 
 async def test_options_keep_their_kinds_on_the_way() -> None:
     async with serving() as wire:
-        answer = await wire.admin.SetScheduler(choice("priority", age_s=2.5, max_preemptions=3))
+        answer = await wire.admin.SetScheduler(
+            choice("priority", aged_share=0.2, max_preemptions=3)
+        )
         options = options_of(answer.scheduler.options)
         assert options == {
-            "age_s": 2.5,
+            "aged_share": 0.2,
             "max_preemptions": 3,
             "eviction": "recompute",
             "urgent": 8,
-            "bulk_tokens": 0,
+            "bulk_share": 0.5,
         }
         assert isinstance(options["max_preemptions"], int)
 
@@ -90,7 +92,8 @@ async def test_options_keep_their_kinds_on_the_way() -> None:
         (choice("x" * 600), "name", "600 bytes"),
         (choice("sjf"), "name", "sjf"),
         (choice("fcfs", colour="red"), "options", "colour"),
-        (choice("priority", age_s=-1.0), "options", "age_s is -1.0"),
+        (choice("priority", aged_share=-1.0), "options", "aged_share is -1.0"),
+        (choice("priority", age_s=6.0), "options", "no option 'age_s'; it has: aged_share"),
     ],
 )
 async def test_a_strategy_that_is_not_to_be_had_is_the_callers_mistake(

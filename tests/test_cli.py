@@ -262,9 +262,9 @@ async def test_what_prints_a_table_prints_json_too(command: str) -> None:
 
 async def test_the_scheduler_of_an_exchange_is_json_too() -> None:
     async with serving() as wire:
-        options = ("priority", "--option", "age_s=2.5", "--json")
+        options = ("priority", "--option", "aged_share=0.2", "--json")
         found = json.loads((await walkway(wire, "scheduler", "set", *options)).stdout)
-        assert (found["name"], found["options"]["age_s"]) == ("priority", 2.5)
+        assert (found["name"], found["options"]["aged_share"]) == ("priority", 0.2)
 
 
 def test_a_table_of_requests_fits_80_columns() -> None:
@@ -343,10 +343,10 @@ async def test_a_model_may_have_any_name() -> None:
 async def test_the_scheduler_is_shown_and_exchanged() -> None:
     async with serving() as wire:
         assert "fcfs" in (await walkway(wire, "scheduler")).stdout
-        options = ("--option", "age_s=2.5", "--option", "max_preemptions=3")
+        options = ("--option", "aged_share=0.2", "--option", "max_preemptions=3")
         said = await walkway(wire, "scheduler", "set", "priority", *options)
         assert said.exit_code == 0
-        for words in ("priority", "age_s = 2.5", "max_preemptions = 3"):
+        for words in ("priority", "aged_share = 0.2", "max_preemptions = 3"):
             assert words in said.stdout
             assert words in (await walkway(wire, "scheduler")).stdout
         said = await walkway(wire, "scheduler", "set", "sjf")
@@ -355,7 +355,7 @@ async def test_the_scheduler_is_shown_and_exchanged() -> None:
         assert len(said.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("option", ["age_s", "=3", "day=2020-01-01"])
+@pytest.mark.parametrize("option", ["aged_share", "=3", "day=2020-01-01"])
 async def test_an_option_that_cannot_be_sent_is_a_mistake_in_the_call(option: str) -> None:
     said = await walkway(None, "scheduler", "set", "priority", "--option", option)
     assert said.exit_code == 2

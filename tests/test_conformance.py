@@ -36,7 +36,8 @@ ROOT = Path(__file__).parent.parent
 FEW = Effort(examples=20, shrinks=40, hours=0.1)
 OTHERS: list[tuple[str, dict[str, Any]]] = [
     *((v, {}) for v in EVERY if strategy(v).options != strategy(v.split()[0]).options),
-    *((v, {"bulk_tokens": 3}) for v in variants("priority")),
+    *((v, {"bulk_share": 0.2}) for v in variants("priority")),
+    ("priority recompute", {"bulk_share": 1.0}),
 ]
 
 
@@ -101,9 +102,9 @@ def test_a_broken_promise_is_found_and_named(kind: type[Good]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("priority", {"age_s": 1e6}), ("deadline", {"patience_s": 1e6})],
+    [("priority", {"aged_share": 1e-3}), ("deadline", {"patience_s": 1e6})],
 )
-def test_a_strategy_told_to_age_too_slowly_for_the_horizon_starves_somebody(
+def test_a_strategy_that_leaves_too_little_to_the_oldest_for_the_horizon_starves_somebody(
     name: str, options: dict[str, Any]
 ) -> None:
     effort = only(Promise.NO_STARVATION, examples=100, shrinks=2)
@@ -245,7 +246,7 @@ def test_the_command_answers_programs_in_json() -> None:
     [
         (["nonsense"], "nonsense"),
         (["fcfs", "--option", "nonsense=1"], "no option"),
-        (["priority", "--option", "age_s=-1"], "age_s"),
+        (["priority", "--option", "aged_share=-1"], "aged_share"),
         (["fcfs", "--option", "eviction"], "option=value"),
     ],
 )
@@ -263,7 +264,7 @@ def test_every_built_in_strategy_is_listed_with_its_options() -> None:
     assert said.exit_code == 0
     for name in BUILT_IN:
         assert f"│ {name}" in said.stdout
-    assert "age_s: float = 6.0: Waiting so long" in said.stdout
+    assert "aged_share: float = 0.1: Part of the rows" in said.stdout
     assert ", ".join(promise.value for promise in Promise if promise in ALWAYS) in said.stdout
 
 

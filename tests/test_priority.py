@@ -1,15 +1,13 @@
-"""What `priority` promises: order, preemption on arrival, and a bound on the wait."""
+"""What `priority` promises: order, preemption on arrival, and a share for the oldest."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.conformance.kit import Effort, check
 from schedulers.interface import ALWAYS, Cause, Mode, Promise, StepCosts
-from schedulers.priority import HIGHEST, MAX_PASSED, Priority, PriorityOptions
+from schedulers.priority import CALM_PLANS, PriorityOptions
 from service.messages import Finish, Submit
-from service.settings import Server
-from service.strategy import make_scheduler
+from service.strategy import BadOptions, make_scheduler
 from tests.cores import make_submit
 from tests.watched import Scene
 
@@ -24,7 +22,7 @@ def scene(rows: int = 3, pages: int = 60, budget: int = 20, **options: object) -
 
 
 def test_the_more_urgent_goes_first_and_of_equals_the_older() -> None:
-    found = scene(rows=1, age_s=10.0)
+    found = scene(rows=1, aged_share=0.0)
     found.submit(*(request(id, priority, at_s=id) for id, priority in enumerate([4, 4, 9, 0])))
     order = []
     while found.core.has_work:
@@ -32,12 +30,10 @@ def test_the_more_urgent_goes_first_and_of_equals_the_older() -> None:
     assert list(dict.fromkeys(order)) == [2, 0, 1, 3]
 
 
-def test_waiting_for_one_age_counts_as_one_level() -> None:
-    found = scene(rows=1, age_s=10.0)
-    found.submit(request(0, 4, at_s=9.0), request(1, 3, at_s=0.0), request(2, 3, at_s=-2.0))
-    assert found.step() == [2]  # 12 s older and one level lower than 0
-    found.core.end(2, Finish.CANCELLED, 0.0)
-    assert found.step() == [0]
+def test_no_age_makes_up_for_a_level() -> None:
+    found = scene(rows=1)
+    found.submit(request(0, 3, at_s=-1000.0), request(1, 4, at_s=0.0))
+    assert found.step() == [1]
 
 
 def test_an_urgent_arrival_takes_the_row_of_the_last_by_key() -> None:
@@ -63,67 +59,66 @@ def test_nobody_is_evicted_when_all_of_them_together_do_not_give_enough() -> Non
 
 
 def test_an_urgent_arrival_does_not_wait_for_a_long_prompt_that_is_being_computed() -> None:
-    found = scene(budget=8)
+    found = scene(budget=8, bulk_share=1.0)
     found.step(request(0, 0, tokens=80))
     assert found.step(request(1, 15, at_s=1.0)) == [1, 0]
     assert found.plan.tokens == {1: 3, 0: 5}
 
 
-def test_prefills_that_are_not_urgent_take_no_more_of_a_step_than_they_may() -> None:
-    found = scene(rows=9, budget=40, bulk_tokens=8)
-    found.step(request(0, 0, tokens=1), request(1, 7, tokens=6), request(2, 0, tokens=6))
-    assert found.plan.tokens == {1: 6, 0: 1, 2: 2}
-    found.step(request(3, 0, at_s=1.0, tokens=9))
-    assert found.plan.tokens == {0: 1, 1: 1, 2: 4, 3: 4}, "decode rows are not counted"
+def test_while_urgent_requests_come_prefills_of_others_take_part_of_a_step() -> None:
+    found = scene(rows=9, budget=40, bulk_share=0.2, aged_share=0.0)
+    found.step(request(0, 0, tokens=1), request(1, 8, tokens=1, max_tokens=99))
+    found.step(request(2, 7, tokens=6), request(3, 0, tokens=6))
+    assert found.plan.tokens == {0: 1, 1: 1, 2: 6, 3: 2}, "decode rows are not counted"
+    found.step(request(4, 0, at_s=1.0, tokens=9))
+    assert found.plan.tokens == {0: 1, 1: 1, 2: 1, 3: 4, 4: 4}
+
+
+def test_where_none_is_urgent_prefills_take_the_whole_step() -> None:
+    found = scene(rows=9, budget=40)
+    found.step(request(0, 7, tokens=30), request(1, 0, tokens=30))
+    assert found.plan.tokens == {0: 30, 1: 10}
+
+
+def test_steps_are_whole_again_some_time_after_the_last_urgent_request() -> None:
+    found = scene(rows=9, budget=40)
+    found.step(request(0, 8, max_tokens=1))
+    for id in range(1, CALM_PLANS):
+        found.step(request(id, 0, tokens=30, max_tokens=1))
+        assert found.plan.tokens[id] <= 20
+        found.core.end(id, Finish.CANCELLED, 0.0)
+    found.step()
+    found.step(request(CALM_PLANS, 0, tokens=30))
+    assert found.plan.tokens == {CALM_PLANS: 30}
 
 
 def test_an_urgent_prefill_has_the_step_for_itself_and_decode_rows() -> None:
-    found = scene(rows=9, budget=40, bulk_tokens=8)
-    found.step(request(0, 0), request(1, 0, tokens=12))
+    found = scene(rows=9, budget=40, bulk_share=0.2)
+    found.step(request(0, 0), request(1, 0, tokens=42))
     found.step(request(2, 8, at_s=1.0, tokens=20), request(3, 0, at_s=1.0))
     assert found.plan.tokens == {0: 1, 2: 20}
     found.step()
-    assert found.plan.tokens == {0: 1, 2: 1, 1: 7, 3: 1}
+    assert found.plan.tokens == {0: 1, 2: 1, 1: 5, 3: 3}
 
 
 def test_who_may_compute_no_more_in_this_step_makes_nobody_give_way() -> None:
     """Neither a prefill that goes on nor one that joins over a lower level."""
-    found = scene(rows=2, budget=40, bulk_tokens=4)
-    found.step(request(0, 1, tokens=10))
+    found = scene(rows=2, budget=40, bulk_share=0.1)
+    found.step(request(0, 1, tokens=50))
     found.step(request(1, 0, at_s=1.0, tokens=2), request(2, 8, at_s=1.0, tokens=30))
     assert found.plan.tokens == {2: 30}
-    found = scene(rows=2, budget=40, bulk_tokens=8)
+    found = scene(rows=2, budget=40, bulk_share=0.2)
     found.step(request(0, 1), request(1, 1))
     found.step(request(2, 8, at_s=1.0), request(3, 7, at_s=1.0))
     assert found.plan.tokens == {0: 1, 2: 3}
     assert found.plan.evict.keys() == {1}
 
 
-def test_an_urgent_one_goes_past_those_that_may_compute_no_more_in_this_step() -> None:
-    """Bulk that has aged past it; which, first by the order, computes all the same."""
-    found = scene(rows=9, budget=40, bulk_tokens=4, age_s=1.0)
-    old = [request(id, 0, at_s=-50.0, tokens=4) for id in range(3)]
-    found.step(*old, request(3, 15, tokens=9))
-    assert found.plan.tokens == {0: 4, 3: 9}
-    found.step()
-    assert found.plan.tokens == {0: 1, 3: 1, 1: 4}
-
-
-def test_as_many_are_passed_over_in_a_plan_as_cost_no_time() -> None:
-    found = scene(rows=9, budget=40, bulk_tokens=4, age_s=1.0)
-    old = [request(id, 0, at_s=-50.0, tokens=4) for id in range(MAX_PASSED + 2)]
-    found.step(*old, request(len(old), 15, tokens=9))
-    assert found.plan.tokens == {0: 4}
-
-
-@pytest.mark.parametrize("bulk_tokens", [1, 5])
-def test_with_a_limit_on_bulk_all_else_that_is_promised_holds(bulk_tokens: int) -> None:
-    strategy = make_scheduler("priority", {"bulk_tokens": bulk_tokens})
-    assert strategy.promises == ALWAYS | {Promise.NO_STARVATION}
-    report = check(
-        "bulk", {}, lambda: Priority(strategy.options), Effort(examples=20, shrinks=9)
-    )
-    assert [verdict.why for verdict in report.broken] == []
+@pytest.mark.parametrize("bulk_share", [0.1, 1.0])
+def test_who_gives_prefills_the_whole_step_conserves_work(bulk_share: float) -> None:
+    conserves = {Promise.WORK_CONSERVING} if bulk_share == 1 else set()
+    promises = make_scheduler("priority", {"bulk_share": bulk_share}).promises
+    assert promises == ALWAYS | {Promise.NO_STARVATION} | conserves
 
 
 @pytest.mark.parametrize("late_s", [0.0, 1000.0])
@@ -133,14 +128,21 @@ def test_equals_never_preempt_each_other(late_s: float) -> None:
     assert found.step(request(2, 4)) == [1]  # though it is older by key
 
 
-def test_a_lower_level_that_has_aged_past_the_arrival_is_not_preempted() -> None:
-    found = scene(rows=1, age_s=10.0)
-    found.step(request(0, 3, at_s=0.0))
-    assert found.step(request(1, 4, at_s=11.0)) == [0]
-    assert 2 in found.step(request(2, 5, at_s=12.0))
+def test_a_lower_level_is_preempted_whatever_its_age() -> None:
+    found = scene(rows=1)
+    found.step(request(0, 3, at_s=-1000.0))
+    assert found.step(request(1, 4)) == [1]
 
 
-def test_of_equal_keys_the_one_that_loses_least_gives_way() -> None:
+def test_the_lowest_level_is_preempted_first_whatever_it_loses() -> None:
+    found = scene(rows=3, budget=30)
+    found.core.costs = StepCosts(token_s=1.0, row_s=1.0)
+    found.step(request(0, 1, tokens=2), request(1, 0, tokens=9), request(2, 1, tokens=2))
+    found.step(request(3, 15, at_s=1.0))
+    assert found.plan.evict.keys() == {1}
+
+
+def test_of_a_level_the_one_that_loses_least_is_preempted() -> None:
     found = scene(rows=3, budget=30)
     found.core.costs = StepCosts(token_s=1.0, row_s=1.0)
     found.step(request(0, 0, tokens=9), request(1, 0, tokens=3), request(2, 0, tokens=8))
@@ -194,37 +196,182 @@ def test_an_urgent_arrival_that_needs_the_whole_pool_gets_it() -> None:
     assert found.step(request(2, 15, at_s=1.0, tokens=11, max_tokens=1)) == [2]
 
 
-AGE_S = 2.0
+class Flood:
+    """Requests of a level that never stop: so many always wait."""
+
+    def __init__(self, found: Scene, priority: int, waiting: int = 2, **other: int) -> None:
+        self._found, self._priority, self._other = found, priority, other
+        self._waiting = waiting
+        self._next = 1000 * (1 + priority)
+
+    def top_up(self, most: int = 99) -> None:
+        found, level = self._found, self._priority
+        there = sum(view.priority == level for view in found.core.waiting.values())
+        for _ in range(min(most, self._waiting - there)):
+            found.submit(request(self._next, level, at_s=found.now_s, **self._other))
+            self._next += 1
 
 
-@settings(max_examples=25, deadline=None)
-@given(lowest=st.integers(0, 15), rivals=st.lists(st.integers(0, 15), min_size=1, max_size=4))
-def test_nobody_who_arrives_later_than_the_bound_goes_ahead(
-    lowest: int, rivals: list[int]
+RUN = 3  # plans, of every request
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    older=st.integers(0, 4),
+    rows=st.integers(1, 12),
+    share=st.sampled_from([0.1, 0.25, 0.5]),
+    top=st.integers(1, 15),
+)
+def test_the_lowest_waits_for_those_before_it_over_their_share(
+    older: int, rows: int, share: float, top: int
 ) -> None:
-    """One row, a second a step, and in each a rival arrives that runs for two."""
-    found = scene(rows=1, age_s=AGE_S)
-    found.submit(request(1, 15, max_tokens=3), request(0, lowest, max_tokens=2))
-    bound_s = (15 - lowest) * AGE_S
-    ran: list[int] = []
-    while 0 not in ran:
-        found.now_s += 1.0
-        id = round(found.now_s) + 1
-        rival = request(id, rivals[id % len(rivals)], at_s=found.now_s, max_tokens=2)
-        ran = found.step(rival)
-        assert all(found.now_s < 100.0 and id - 1 <= bound_s for id in ran if id > 1)
+    found = scene(rows=rows, pages=500, budget=60, aged_share=share, bulk_share=1.0)
+    flood = Flood(found, top, waiting=rows, max_tokens=RUN)
+    flood.top_up()
+    found.step()
+    found.submit(*(request(id, 0, max_tokens=RUN) for id in range(older + 1)))
+    comes_free = RUN
+    bound = (older * (RUN + comes_free) + 1) / (share * rows) + comes_free + 1
+    plans, ran = 0, [0]
+    while older not in ran:
+        flood.top_up()
+        ran = found.step()
+        plans += 1
+        assert plans <= bound
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    rows=st.integers(1, 16),
+    share=st.sampled_from([0.05, 0.1, 0.3]),
+    lows=st.integers(1, 9),
+    urgents=st.integers(1, 9),
+)
+def test_the_urgent_lose_the_share_and_one_request_at_most(
+    rows: int, share: float, lows: int, urgents: int
+) -> None:
+    found = scene(rows=rows, pages=2000, budget=99, aged_share=share)
+    floods = [Flood(found, 15, rows, max_tokens=urgents), Flood(found, 0, 9, max_tokens=lows)]
+    taken = 0
+    for plans in range(1, 61):
+        for flood in floods:
+            flood.top_up()
+        found.step()
+        on_share = found.plan.on_share
+        taken += len(on_share)
+        assert len(on_share) < share * rows + 1
+        assert taken <= share * rows * (plans + 1) + lows
+
+
+def test_the_share_goes_to_the_oldest_and_its_receipt_says_so() -> None:
+    found = scene(rows=10, pages=500, budget=60)
+    flood = Flood(found, 15, waiting=10, max_tokens=4)
+    flood.top_up()
+    found.step()
+    found.submit(request(5, 4, max_tokens=4), request(6, 0, max_tokens=4))
+    events = []
+    while len(events) < 2:
+        flood.top_up()
+        found.step()
+        events += [e for e in found.core.take_events()[0] if e.id < 9 and e.receipt]
+    assert [(e.id, e.receipt and e.receipt.share_tokens) for e in events] == [(5, 6), (6, 6)]
+
+
+def test_a_share_that_is_not_used_buys_no_burst() -> None:
+    found = scene(rows=10, pages=500, budget=60, aged_share=0.2)
+    flood = Flood(found, 15, waiting=10, max_tokens=2)
+    for _ in range(50):
+        flood.top_up()
+        found.step()
+    found.submit(*(request(id, 0) for id in range(9)))
+    for _ in range(9):
+        flood.top_up()
+        found.step()
+        assert len(found.core.running.keys() & set(range(9))) <= 2
+
+
+def test_the_oldest_that_run_are_on_the_share_and_are_not_preempted() -> None:
+    found = scene(rows=10, pages=500, budget=60, aged_share=0.2)
+    found.step(*(request(id, 0, max_tokens=99) for id in range(10)))
+    flood = Flood(found, 15, waiting=10)
+    for _ in range(4):
+        flood.top_up()
+        found.step()
+    assert found.core.running.keys() & set(range(10)) == {0, 1}
+
+
+def test_members_of_the_share_give_their_pages_last() -> None:
+    found = scene(rows=10, pages=24, budget=60, max_preemptions=99)
+    found.step(request(0, 0, tokens=2, max_tokens=20))
+    flood = Flood(found, 15, waiting=10, tokens=2, max_tokens=20)
+    evicted: set[int] = set()
+    while 0 in found.core.requests:
+        flood.top_up()
+        found.step()
+        evicted |= found.plan.evict.keys()
+    assert evicted and 0 not in evicted
+
+
+def test_pages_are_kept_for_the_oldest_though_each_of_the_urgent_needs_fewer() -> None:
+    found = scene(rows=10, pages=20, budget=60)
+    flood = Flood(found, 15, waiting=10, tokens=2, max_tokens=5)
+    for step in range(40):
+        flood.top_up(1)
+        if 0 in found.step(*[request(0, 0, tokens=24, max_tokens=2)] * (step == 9)):
+            return
+    raise AssertionError("it has starved")
+
+
+def test_one_that_holds_the_pages_of_many_rows_counts_for_as_many() -> None:
+    found = scene(rows=10, pages=40, budget=60, aged_share=0.2)
+    flood = Flood(found, 15, waiting=10, tokens=2, max_tokens=2)
+    flood.top_up()
+    found.step()
+    found.submit(request(0, 0, tokens=20, max_tokens=6), request(1, 0, tokens=2))
+    while 0 in found.core.requests:
+        flood.top_up()
+        found.step()
+        assert 1 not in found.core.running
+
+
+def test_a_prompt_on_the_share_gets_its_part_of_a_step_and_what_others_leave() -> None:
+    found = scene(rows=10, pages=500, budget=50, aged_share=0.2)
+    found.step(request(1, 15, tokens=200), request(0, 0, tokens=200))
+    assert found.plan.tokens == {0: 10, 1: 40}
+    found.step()
+    assert found.plan.tokens == {0: 10, 1: 40}
+    found.core.end(1, Finish.CANCELLED, 0.0)
+    found.step()
+    assert found.plan.tokens == {0: 25}, "half a step, while urgent ones come"
+
+
+def test_those_that_join_on_the_share_have_its_tokens_together() -> None:
+    found = scene(rows=10, pages=500, budget=50, aged_share=0.2)
+    found.step(request(2, 15, tokens=200), request(0, 0, tokens=8), request(1, 0, tokens=8))
+    assert found.plan.tokens == {0: 8, 1: 2, 2: 40}
+
+
+def test_without_a_share_the_lowest_may_wait_forever_and_nothing_else_is_said() -> None:
+    strategy = make_scheduler("priority", {"aged_share": 0.0})
+    assert Promise.NO_STARVATION not in strategy.promises
+    found = scene(rows=10, pages=500, budget=60, aged_share=0.0)
+    flood = Flood(found, 15, waiting=10, max_tokens=4)
+    flood.top_up()
+    found.step(request(0, 0))
+    for _ in range(200):
+        flood.top_up()
+        assert 0 not in found.step()
 
 
 def test_options_without_sense_are_refused() -> None:
-    bad = [("age_s", 0.0), ("age_s", float("nan")), ("max_preemptions", -1)]
-    bad += [("bulk_tokens", -1), ("urgent", -1), ("urgent", 16)]
+    bad: list[tuple[str, float]] = [("aged_share", -0.1), ("aged_share", 0.6)]
+    bad += [("aged_share", float("nan")), ("max_preemptions", -1)]
+    bad += [("bulk_share", 0.0), ("bulk_share", 1.1), ("urgent", -1), ("urgent", 16)]
     for name, value in bad:
         with pytest.raises(ValueError, match=f"{name} is {value}"):
             PriorityOptions(**{name: value})
 
 
-def test_by_default_the_bound_on_the_wait_is_under_the_default_queue_timeout() -> None:
-    """Else the lowest priority is refused for waiting before it ages past the highest."""
-    limit_s = Server().queue_timeout_s
-    assert limit_s is not None
-    assert HIGHEST * PriorityOptions().age_s < limit_s
+def test_an_option_of_the_past_is_refused_with_those_there_are() -> None:
+    with pytest.raises(BadOptions, match=r"no option 'age_s'; it has: aged_share, bulk_share"):
+        make_scheduler("priority", {"age_s": 6.0})

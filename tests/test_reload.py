@@ -48,10 +48,10 @@ class Operator:
 
 async def test_a_scheduler_group_that_changed_is_exchanged_once() -> None:
     operator = Operator()
-    chosen = {"name": "priority", "options": {"age_s": 3.0}}
+    chosen = {"name": "priority", "options": {"aged_share": 0.3}}
     await operator.edits(scheduler=chosen)
     await operator.edits(scheduler=chosen)
-    assert operator.exchanged == [("priority", {"age_s": 3.0})]
+    assert operator.exchanged == [("priority", {"aged_share": 0.3})]
     await operator.edits()
     assert operator.exchanged[1:] == [("fcfs", {})]
 

@@ -189,7 +189,7 @@ def test_the_default_profile_meets_its_slo_on_the_default_workload() -> None:
 
 def test_tables_fit_80_columns_and_nothing_is_cut() -> None:
     profile = make_profile(pages=6, host=6)
-    label = "package.module:Strategy age_s=2.5 eviction=swap max_preemptions=3"
+    label = "package.module:Strategy parts=2.5 eviction=swap max_preemptions=3"
     demands = [
         Demand(Arrival(0, 4, 6), priority=12 * (n % 2), tenant=f"team-research-{n}-evaluation")
         for n in range(3)

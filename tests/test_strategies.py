@@ -269,7 +269,7 @@ def test_a_name_that_leads_nowhere_is_one_clear_line(name: str, said: str) -> No
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("priority", {"age_s": 0}, "age_s is 0.0, it must be above 0 and finite"),
+        ("priority", {"aged_share": 1}, "aged_share is 1.0, it must be from 0 to 0.5"),
         ("priority", {"max_preemptions": 1.5}, "max_preemptions is 1.5: Input should be a"),
         ("fair", {"weights": {"a": -1}}, "weights['a'] is -1.0, it must be above 0"),
         ("fair", {"weights": {"a": "much"}}, "weights.a is 'much': Input should be a"),

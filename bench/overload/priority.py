@@ -21,7 +21,7 @@ from bench.overload.scenario import Outcome, Stand, Variant
 
 HIGHS = 30
 TIMES = 2.0
-BULK_TOKENS = 48
+BULK_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Priority:
     variants: ClassVar[Sequence[Variant]] = (
         Variant("priority", ("scheduler.name=priority",)),
         Variant(
-            f"priority, bulk {BULK_TOKENS}",
-            ("scheduler.name=priority", f"scheduler.options.bulk_tokens={BULK_TOKENS}"),
+            f"priority, bulk {BULK_SHARE}",
+            ("scheduler.name=priority", f"scheduler.options.bulk_share={BULK_SHARE}"),
         ),
         Variant("fcfs", ("scheduler.name=fcfs",)),
     )

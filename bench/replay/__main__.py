@@ -2,7 +2,7 @@
 simulator, side by side.
 
     python -m bench.replay --trace FILE --minutes 10
-    python -m bench.replay --trace FILE --minutes 1 fcfs 'priority age_s=3'
+    python -m bench.replay --trace FILE --minutes 1 fcfs 'priority aged_share=0.2'
 
 Each strategy has a service of its own on this machine. The arrivals keep the trace's rise and
 fall, in `--minutes`; as many of them are kept, drawn at random, as come to `--times` what the
