@@ -66,13 +66,15 @@ def test_the_service_does_not_offer_peers_and_the_simulator_names_them() -> None
 def test_with_every_row_taken_vllm_lets_an_urgent_request_wait_and_sglang_does_not(
     name: str, preempted: int
 ) -> None:
-    low, other, urgent = records(
+    low, other, before, urgent = records(
         name,
         make_profile(max_rows=2),
         demand(0, 2, 20),
         demand(0, 2, 30),
+        demand(2, 2, 1),
         demand(3, 2, 1, URGENT),
     )
+    assert first_s(urgent) < first_s(before)
     assert (first_s(urgent) < min(low.ended_s, other.ended_s)) == bool(preempted)
     assert [len(record.pauses) for record in (low, other)] == [0, preempted]
 
@@ -148,10 +150,24 @@ def test_mlfq_takes_one_that_starves_to_the_top(starve_s: float, in_time: bool) 
     assert (long.queue_s < 20) == in_time
 
 
-def test_vtc_admits_the_tenant_with_the_least_counter() -> None:
-    """`a` has paid for a long prompt, so both of `b` go before the next of `a`."""
+def test_mlfq_lets_one_that_starves_preempt() -> None:
+    """Its prefill would fill the quantum of a level that the running one is not yet below."""
+    profile = make_profile(host=100, max_rows=1)
+    waits_s = [
+        records("mlfq", profile, demand(0, 2, 90), demand(2, 64, 1), starve_s=starve_s)[
+            1
+        ].queue_s
+        for starve_s in (10.0, 1e6)
+    ]
+    assert waits_s[0] is not None and 10 <= waits_s[0] < 15
+    assert waits_s[1] is not None and waits_s[1] > 50
+
+
+@pytest.mark.parametrize(("prompt", "answer"), [(40, 1), (2, 20)])
+def test_vtc_admits_the_tenant_with_the_least_counter(prompt: int, answer: int) -> None:
+    """`a` has paid for a long prompt or answer, so both of `b` go before the next of `a`."""
     profile = make_profile(max_rows=1)
-    demands = [demand(0, 40, 1, tenant="a"), demand(0, 2, 1, tenant="a")]
+    demands = [demand(0, prompt, answer, tenant="a"), demand(0, 2, 1, tenant="a")]
     demands += [demand(0, 2, 1, tenant="b"), demand(0, 2, 1, tenant="b")]
     _, second, *others = records("vtc", profile, *demands)
     assert all(first_s(other) < first_s(second) for other in others)
