@@ -3,8 +3,8 @@ Serving for Large Language Models", arXiv 2305.05920, NSDI 2026).
 
 A level's quantum is twice that of the level above; the top one's is the time of the shortest
 step. A request joins at the first level whose quantum its prefill fits in, is demoted by one
-when it has used up its quantum, and goes to the top when it has not run for `starve_s`, a
-setting for which the paper names no value.
+when it has used up its quantum, and goes to the top when it has not run for `starve_s`. That is
+a setting; the default is long, because under overload a short one makes every request preempt.
 
 Left out: FastServe keeps the pages of preempted requests on the device while there is room and
 moves them ahead of time, while others compute. Here a request without a row keeps no pages, so
@@ -45,7 +45,7 @@ class MLFQOptions:
         default=0.0, metadata={"doc": "Of the top level, seconds; 0: a step with one row."}
     )
     starve_s: float = field(
-        default=60.0, metadata={"doc": "One that did not run for so long goes to the top."}
+        default=300.0, metadata={"doc": "One that did not run for so long goes to the top."}
     )
 
     def __post_init__(self) -> None:
