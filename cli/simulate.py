@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from bench.extras import MissingExtra, simulation_pictures
+from bench.simulation.bound import bound, expect_arrivals
 from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
@@ -61,6 +62,7 @@ class Wanted:
     load: LoadWanted
     cost_error: float
     capacity: bool
+    bound: bool
     ttft_s: float | None
     tpot_s: float | None
     gantt: str | None
@@ -83,6 +85,8 @@ def run_simulation(wanted: Wanted) -> int:
         load = _load(wanted, profile, console)
         if load is None:
             return 0
+        if wanted.bound:
+            expect_arrivals(load)
         wanted.out.mkdir(parents=True, exist_ok=True)
     except MISTAKES as error:
         print(f"walkway: {line_of(error)}", file=sys.stderr)
@@ -100,11 +104,13 @@ def run_simulation(wanted: Wanted) -> int:
     name = load.name
     if wanted.cost_error:
         name += f", costs told {wanted.cost_error:+.0%}"
-    simulated = Simulated(name, profile, slo, [figures(run, profile, slo) for run in runs])
+    found = [figures(run, profile, slo) for run in runs]
+    limit = bound(load, profile, slo) if wanted.bound else None
+    simulated = Simulated(name, profile, slo, found, limit)
     try:
         _write(simulated, runs, wanted.out)
         if pictures is not None:
-            pictures.draw(runs, profile, slo, window, wanted.out)
+            pictures.draw(runs, profile, slo, limit, window, wanted.out)
     except OSError as error:
         print(f"walkway: {line_of(error)}", file=sys.stderr)
         return 2
@@ -213,7 +219,7 @@ def _show(simulated: Simulated, out: Path) -> None:
     profile = simulated.profile
     console = Console(highlight=False)
     console.print(f"{simulated.load}; {profile.name}: {profile.source}, {profile.note}")
-    for table in tables(simulated.runs, simulated.slo):
+    for table in tables(simulated.runs, simulated.slo, simulated.bound):
         console.print()
         console.print(table)
     console.print(f"\nwritten to {out}")

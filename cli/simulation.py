@@ -132,6 +132,14 @@ Pictures = Annotated[
         help="PNG plots; default: where matplotlib is installed.",
     ),
 ]
+Bound = Annotated[
+    bool,
+    typer.Option(
+        "--bound",
+        rich_help_panel=OUTPUT,
+        help="Also what no schedule can exceed: deadlines met, in SLO, throughput.",
+    ),
+]
 Check = Annotated[bool, typer.Option("--check", help="Check every invariant: very slow.")]
 Out = Annotated[Path, _option("FOLDER", OUTPUT, "For tables, JSON, CSV and pictures.")]
 
@@ -163,6 +171,7 @@ def simulate(
     slo_tpot: TPOT = None,
     gantt: Gantt = None,
     seed: Seed = 0,
+    bound: Bound = False,
     pictures: Pictures = None,
     check: Check = False,
     out: Out = Path("simulation"),
@@ -198,6 +207,7 @@ def simulate(
         ),
         cost_error=cost_error,
         capacity=capacity,
+        bound=bound,
         ttft_s=slo_ttft,
         tpot_s=slo_tpot,
         gantt=gantt,

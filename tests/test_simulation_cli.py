@@ -186,3 +186,16 @@ def test_a_real_and_a_simulated_run_are_laid_side_by_side(
     (tmp_path / "real.json").write_text("{}")
     assert agreement.main() == 2
     assert "bench.simulation.agreement" in capsys.readouterr().err
+
+
+def test_the_bound_is_shown_beside_the_runs_and_written(tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path))
+    asked = ("simulate", *SMALL, "--bound", "--scheduler", "fcfs", *out)
+    ran = walkway(*asked, "--deadline-slack", "9")
+    assert ran.exit_code == 0, ran.output
+    assert "bound" in ran.output
+    limit = read(tmp_path / "simulation.json").bound
+    assert limit is not None and limit.deadlines_met == 1.0
+    assert (tmp_path / "goodput.png").read_bytes().startswith(PNG)
+    closed = walkway("simulate", "--bound", "--scheduler", "fcfs", *out)
+    assert closed.exit_code == 2 and "closed loop" in closed.output

@@ -144,7 +144,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 def test_goodput_is_drawn_from_0_to_100_percent(drawn: list[Figure], tmp_path: Path) -> None:
     runs = [mixed_run("fcfs"), mixed_run("priority")]
     for slo in (SLO(ttft_s=0.0, tpot_s=0.0), SLO(ttft_s=1e9, tpot_s=1e9)):
-        plots.plot_goodput(runs, slo, tmp_path)
+        plots.plot_goodput(runs, slo, None, tmp_path)
     for figure, percent in zip(drawn, (0, 100), strict=True):
         (axis,) = figure.axes
         assert axis.get_ylim() == (0, 100)

@@ -46,9 +46,9 @@ def usual_slo(profile: Profile) -> SLO:
 
 class Class(msgspec.Struct, frozen=True):
     """Requests of one class. Latencies are of those that were answered whole; `stall_s` is
-    each one's longest gap between tokens; `good` met the SLO; `deadlines_met`,
-    `first_tokens_met` and `paces_met` of those that had a deadline, one for the first token or
-    a wanted pace, None when none had."""
+    each one's longest gap between tokens, `mean_total_s` the mean time to the end; `good` met
+    the SLO; `deadlines_met`, `first_tokens_met` and `paces_met` of those that had a deadline,
+    one for the first token or a wanted pace, None when none had."""
 
     name: str
     requests: int
@@ -59,6 +59,7 @@ class Class(msgspec.Struct, frozen=True):
     tpot_s: Spread | None
     stall_s: Spread | None
     latency_s: Spread | None
+    mean_total_s: float | None
     good: float
     deadlines_met: float | None
     first_tokens_met: float | None
@@ -164,6 +165,7 @@ def _class(name: str, records: Sequence[Record], slo: SLO) -> Class:
         tpot_s=spread([record.tpot_s for record in answered]),
         stall_s=spread([record.stall_s for record in answered if record.tokens > 1]),
         latency_s=spread([record.ended_s - record.at_s for record in answered]),
+        mean_total_s=_mean([record.ended_s - record.at_s for record in answered]),
         good=_share(sum(map(slo.met, records)), len(records)),
         deadlines_met=_met(r.answered for r in records if r.demand.deadline_s is not None),
         first_tokens_met=_met(
@@ -176,6 +178,10 @@ def _class(name: str, records: Sequence[Record], slo: SLO) -> Class:
 def _met(wishes: Iterable[bool]) -> float | None:
     found = list(wishes)
     return sum(found) / len(found) if found else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _share(part: float, whole: float) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.simulation.bound import Bound
 from bench.simulation.figures import SLO, Figures
 from bench.simulation.profile import Profile
 from bench.simulation.record import Record
@@ -38,12 +39,14 @@ COLUMNS = (
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """Everything of a simulation but single requests: what `simulation.json` holds."""
+    """Everything of a simulation but single requests: what `simulation.json` holds.
+    `bound` where it was asked for."""
 
     load: str
     profile: Profile
     slo: SLO
     runs: list[Figures]
+    bound: Bound | None = None
 
 
 def save(simulated: Simulated, path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.simulation.bound import Bound
 from bench.simulation.figures import SLO
 from bench.simulation.gantt import Window, busiest, plot_gantt
 from bench.simulation.output import file_name
@@ -12,12 +13,17 @@ from bench.simulation.run import Run
 
 
 def draw(
-    runs: Sequence[Run], profile: Profile, slo: SLO, window: Window | None, folder: Path
+    runs: Sequence[Run],
+    profile: Profile,
+    slo: SLO,
+    bound: Bound | None,
+    window: Window | None,
+    folder: Path,
 ) -> None:
     """Latencies and goodput of all runs together; each run over time, and the requests of a
     window (around the busiest moment when None) as bars."""
     plot_latencies(runs, slo, folder / "latencies.png")
-    plot_goodput(runs, slo, folder / "goodput.png")
+    plot_goodput(runs, slo, bound, folder / "goodput.png")
     for run in runs:
         name = file_name(run.label)
         plot_run(run, profile, folder / f"{name}.png")

@@ -1,6 +1,6 @@
 """Pictures of simulated runs. Needs the extra `bench` (matplotlib)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from bench.simulation.bound import Bound
 from bench.simulation.figures import SLO, grouped
 from bench.simulation.profile import Profile
 from bench.simulation.record import Record
@@ -57,29 +58,54 @@ def _key(runs: Sequence[Run], names: Sequence[str]) -> list[Line2D]:
     return [*lines, Line2D([], [], color="grey", linewidth=1, label="SLO")]
 
 
-def plot_goodput(runs: Sequence[Run], slo: SLO, path: Path) -> None:
-    """The share of each class within the SLO: a group of bars a class."""
-    figure, axis = plt.subplots(figsize=(9, 4.5), constrained_layout=True)
-    names = _class_names(runs)
-    width = 0.8 / len(runs)
+def plot_goodput(runs: Sequence[Run], slo: SLO, bound: Bound | None, path: Path) -> None:
+    """The share of each class within the SLO, and by its deadline where there are some: a group
+    of bars a class, and a line that all requests together cannot exceed."""
+    asked = f"first token within {slo.ttft_s:g} s, then {1000 * slo.tpot_s:g} ms a token"
+    timed = any(r.demand.deadline_s is not None for run in runs for r in run.records)
+    figure, axes = plt.subplots(
+        1 + timed, figsize=(9, 4.5 * (1 + timed)), squeeze=False, constrained_layout=True
+    )
+    limits = (None, None) if bound is None else (bound.in_slo, bound.deadlines_met)
+    _shares(axes[0][0], runs, _in_slo(slo), limits[0])
+    axes[0][0].set(ylabel="% of requests within the SLO")
+    # Above 100 % there is room for no more than the bars' labels.
+    axes[0][0].set_title(asked, pad=16)
+    if timed:
+        _shares(axes[1][0], runs, _by_deadline, limits[1])
+        axes[1][0].set(ylabel="% of deadlines met")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", fontsize="small")
+    _write(figure, path)
+
+
+def _in_slo(slo: SLO) -> Callable[[Sequence[Record]], float]:
+    return lambda records: sum(map(slo.met, records)) / len(records)
+
+
+def _by_deadline(records: Sequence[Record]) -> float:
+    timed = [record for record in records if record.demand.deadline_s is not None]
+    return sum(record.answered for record in timed) / len(timed) if timed else 0.0
+
+
+def _shares(
+    axis: Any,
+    runs: Sequence[Run],
+    share: Callable[[Sequence[Record]], float],
+    limit: float | None,
+) -> None:
+    names, width = _class_names(runs), 0.8 / len(runs)
     for index, run in enumerate(runs):
         groups = _classes(run.records)
-        shares = [
-            100 * sum(map(slo.met, groups[name])) / len(groups[name]) if name in groups else 0
-            for name in names
-        ]
+        shares = [100 * share(groups[name]) if name in groups else 0 for name in names]
         at = [group + (index - (len(runs) - 1) / 2) * width for group in range(len(names))]
         bars = axis.bar(at, shares, width, label=run.label)
         axis.bar_label(bars, fmt="%.0f", fontsize="small", padding=1)
+    if limit is not None:
+        axis.axhline(100 * limit, color="black", linewidth=1, label="bound, all requests")
     axis.set_xticks(range(len(names)), [name or "all requests" for name in names])
     axis.set_xlim(-0.6, len(names) - 0.4)
-    axis.set(ylim=(0, 100), ylabel="% of requests within the SLO")
-    # Above 100 % there is room for no more than the bars' labels.
-    axis.set_title(
-        f"first token within {slo.ttft_s:g} s, then {1000 * slo.tpot_s:g} ms a token", pad=16
-    )
-    figure.legend(loc="outside right upper", fontsize="small")
-    _write(figure, path)
+    axis.set(ylim=(0, 100))
 
 
 def plot_run(run: Run, profile: Profile, path: Path) -> None:

@@ -7,13 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.samples import Spread
+from bench.simulation.bound import Bound
 from bench.simulation.figures import SLO, Class, Figures
 
 WHOLE = {"length", "stop"}  # of the ways to end, those of a whole answer
 
 
-def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
-    """Runs, preemptions, and classes of requests."""
+def tables(runs: Sequence[Figures], slo: SLO, bound: Bound | None = None) -> Iterator[Table]:
+    """Runs, preemptions, classes of requests, and what none can exceed."""
     yield _runs(runs)
     preempted = _preemptions(runs)
     if preempted is not None:
@@ -23,6 +24,31 @@ def tables(runs: Sequence[Figures], slo: SLO) -> Iterator[Table]:
     if streams is not None:
         yield streams
     yield _whole_answers(runs)
+    if bound is not None:
+        yield _bound(runs, bound)
+
+
+def _bound(runs: Sequence[Figures], bound: Bound) -> Table:
+    """Each run beside what no schedule can exceed, all requests; mean time to the end is at
+    least so long."""
+    table = _table("all requests", "deadlines", "in SLO", "out tok/s", "mean total s")
+    for run in runs:
+        of = run.classes[0]
+        table.add_row(
+            Text(run.scheduler),
+            _percent(of.deadlines_met),
+            _percent(of.good),
+            f"{run.output_tokens_per_s:.1f}",
+            "-" if of.mean_total_s is None else _short(of.mean_total_s),
+        )
+    table.add_row(
+        Text("bound", "bold"),
+        _percent(bound.deadlines_met),
+        _percent(bound.in_slo),
+        "-" if bound.output_tokens_per_s is None else f"{bound.output_tokens_per_s:.1f}",
+        "-" if bound.mean_total_s is None else _short(bound.mean_total_s),
+    )
+    return table
 
 
 def _runs(runs: Sequence[Figures]) -> Table:
