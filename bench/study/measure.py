@@ -12,7 +12,7 @@ from bench.simulation.profile import Profile
 from bench.simulation.saturation import FCFS
 from bench.study.cells import Cell, Ground
 from bench.study.outcome import URGENT, Outcome, outcome
-from bench.study.scenarios import ALONE, IDLE, STRATEGIES, scenario
+from bench.study.scenarios import ALONE, IDLE, scenario
 from bench.study.sources import digest
 from schedulers.registry import find
 
@@ -42,12 +42,12 @@ def provenance(what: Cell | Ground) -> str:
         return digest("", "bench.simulation.capacity", find(FCFS.name).__module__)
     strategy = find(_choice(what.strategy).target).__module__
     asked = scenario(what.scenario)
-    how = (asked.rules, asked.cost_error, asked.paced, STRATEGIES.get(what.strategy))
+    how = (asked.rules, asked.cost_error, asked.paced)
     return digest(repr(how), *MACHINERY, strategy)
 
 
 def _choice(label: str) -> Choice:
-    return FCFS if label in (ALONE, IDLE) else Choice(label, STRATEGIES[label])
+    return FCFS if label in (ALONE, IDLE) else Choice(label, label)
 
 
 def _load(ground: Ground, kind: str, speedup: float, profile: Profile) -> Load:

@@ -1,6 +1,5 @@
 """What is asked of the strategies, and by which figures they are compared."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.simulation.demand import Rules
@@ -22,8 +21,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load of one kind. `strategies` are those worth comparing under it, by their labels in
-    `STRATEGIES`, and the references `alone` and `idle`. Strategies are told step costs that are
+    """A load of one kind. `strategies` are those worth comparing under it, other engines' among
+    them, and the references `alone` and `idle`. Strategies are told step costs that are
     wrong by `cost_error`; `paced`: each stream is wanted as fast as the usual SLO has it."""
 
     name: str
@@ -35,24 +34,16 @@ class Scenario:
     paced: bool = False
 
 
-# Label -> name and options, as on the command line of `walkway simulate`.
-STRATEGIES: Mapping[str, str] = {
-    "fcfs": "fcfs",
-    "priority": "priority",
-    "deadline": "deadline",
-    "fair": "fair",
-    "shortest": "shortest",
-    "swap": "swap",
-    "static": "static",
-}
-
 MET = (Figure("deadlines_met", "deadlines met", "%", 100),)
 
 SCENARIOS = (
     Scenario(
         "throughput",
         "nobody is urgent or late",
-        ("fcfs", "priority", "deadline", "fair", "shortest", "swap", "static"),
+        (
+            *("fcfs", "priority", "deadline", "fair", "shortest", "swap", "static"),
+            *("mlfq", "sglang-lpm"),
+        ),
         (
             Figure("output_tokens_per_s", "output tokens/s"),
             Figure("mean_completion_s", "mean time to the whole answer", "s", log=True),
@@ -63,7 +54,7 @@ SCENARIOS = (
     Scenario(
         "urgent",
         "a tenth of the requests is urgent",
-        ("fcfs", "priority", ALONE, IDLE),
+        ("fcfs", "priority", "vllm-priority", "sglang-priority", ALONE, IDLE),
         (
             Figure("urgent_ttft_p95_s", "p95 time to first token of the urgent", "s", log=True),
             Figure("others_ttft_p95_s", "p95 time to first token of the others", "s", log=True),
@@ -118,7 +109,7 @@ SCENARIOS = (
     Scenario(
         "tenants",
         "one tenant sends 95 % of the requests, another 5 %",
-        ("fcfs", "fair"),
+        ("fcfs", "fair", "vtc"),
         (Figure("light_ttft_p95_s", "p95 time to first token of the light", "s", log=True),),
         Rules(tenants=(("flood", 0.95), ("light", 0.05))),
     ),
@@ -126,7 +117,7 @@ SCENARIOS = (
         "shares",
         "two tenants, 70 and 30 % of the requests: both ask for more than half from twice the "
         "capacity on",
-        ("fcfs", "fair"),
+        ("fcfs", "fair", "vtc"),
         (Figure("service_difference", "service between the two apart at most", "tokens"),),
         Rules(tenants=(("more", 0.7), ("less", 0.3))),
     ),

@@ -54,6 +54,11 @@ def _throughput(strategy: str) -> Target:
     return Target(title, "throughput", strategy, "output_tokens_per_s", 0.95, "fcfs")
 
 
+def _as_many(scenario: str) -> Target:
+    title = f"deadline: as many met as fcfs ({scenario})"
+    return Target(title, scenario, "deadline", "deadlines_met", 1.0, "fcfs")
+
+
 TARGETS = (
     Target(
         "priority: urgent p95 at most twice that of one after another",
@@ -69,15 +74,33 @@ TARGETS = (
         "priority: the others have a tenth of the tokens, always",
         *("urgent", "priority", "others_share", 0.1),
     ),
-    Target(
-        "deadline: as many met as fcfs", "deadlines", "deadline", "deadlines_met", 1.0, "fcfs"
-    ),
+    *map(_as_many, ("deadlines", "untold", "dear", "cheap")),
     Target(
         "deadline: twice as many as fcfs from 1.5 on",
         *("deadlines", "deadline", "deadlines_met", 2.0, "fcfs"),
         from_load=1.5,
     ),
-    *map(_throughput, ("priority", "deadline", "fair", "swap")),
+    Target(
+        "deadline: as many streams in time as fcfs",
+        *("streams", "deadline", "streams_met", 1.0, "fcfs"),
+    ),
+    *map(_throughput, ("priority", "deadline", "fair", "shortest", "swap")),
+    Target(
+        "priority: urgent p95 as short as sglang-priority's",
+        *("urgent", "priority", "urgent_ttft_p95_s", 1.0, "sglang-priority"),
+        at_most=True,
+    ),
+    Target(
+        "shortest: mean completion as short as mlfq's",
+        *("throughput", "shortest", "mean_completion_s", 1.0, "mlfq"),
+        at_most=True,
+    ),
+    Target(
+        "fair: service apart as little as vtc's within 1 %, from 2 on",
+        *("shares", "fair", "service_difference", 1.01, "vtc"),
+        at_most=True,
+        from_load=2.0,
+    ),
 )
 
 
