@@ -24,12 +24,6 @@ GROUND = Ground("sample", "sample", "h100-8b", 64, 40)
 SMALL = ("--requests", "40", "--jobs", "1", "--load", "1", "--load", "4", "--out")
 
 
-def make_outcome(**figures: float) -> Outcome:
-    plain = {"output_tokens_per_s": 1.0, "in_slo": 1.0, "cached": 0.0}
-    plain |= {"mean_completion_s": 1.0, "completion_p99_s": 1.0}
-    return Outcome(**(plain | figures))
-
-
 def make_record(number: int, at_s: float, first_s: float, last_s: float, tenant: str) -> Record:
     demand = Demand(Arrival(at_s, 100, 50), tenant=tenant)
     return Record(number, demand, at_s, first_s, last_s, last_s, tokens=50)
@@ -38,7 +32,9 @@ def make_record(number: int, at_s: float, first_s: float, last_s: float, tenant:
 def test_a_study_writes_tables_pictures_and_targets_and_goes_on_where_it_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pictures = tmp_path / "docs"
     call = (*SMALL, str(tmp_path), "--scenario", "urgent", "--scenario", "tenants")
+    call += ("--pictures", str(pictures))
     assert main(call) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
@@ -47,6 +43,7 @@ def test_a_study_writes_tables_pictures_and_targets_and_goes_on_where_it_ended(
     assert study.capacities[0].ground == GROUND and study.capacities[0].speedup > 0
     assert any(target.cells for target in study.targets)
     assert (tmp_path / "urgent-urgent_ttft_p95_s.png").read_bytes().startswith(PNG)
+    assert len(list(pictures.glob("*.png"))) == 2 and len(list(tmp_path.glob("*.png"))) > 2
     kept = (tmp_path / "study.jsonl").read_bytes()
     assert main((*call, "--scheduler", "fcfs", "--scheduler", "fair")) == 0
     assert (tmp_path / "study.jsonl").read_bytes() == kept
@@ -74,13 +71,13 @@ def test_a_line_that_is_not_whole_is_run_again(tmp_path: Path) -> None:
     path = tmp_path / "study.jsonl"
     store, cell = Store(path), Cell(GROUND, "urgent", "fcfs", 1.0)
     store.add(Line(GROUND, "code", capacity=2.0))
-    store.add(Line(GROUND, "code", cell, make_outcome()))
+    store.add(Line(GROUND, "code", cell, Outcome()))
     path.write_bytes(path.read_bytes()[:-5])
     again = Store(path)
     assert again.capacity(GROUND, "code") == 2.0 and again.capacity(GROUND, "other") is None
     assert again.outcome(cell, "code") is None
-    again.add(Line(GROUND, "code", cell, make_outcome()))
-    assert Store(path).outcome(cell, "code") == make_outcome()
+    again.add(Line(GROUND, "code", cell, Outcome()))
+    assert Store(path).outcome(cell, "code") == Outcome()
 
 
 def test_a_result_is_of_its_code_but_not_of_comments(
@@ -128,7 +125,7 @@ def test_a_target_is_missed_by_its_worst_cell(met: float, reached: int, where: s
     target = Target("more", "deadlines", "deadline", "deadlines_met", 1.0, "fcfs")
     met_by = {("fcfs", 1.0): 0.5, ("fcfs", 2.0): 0.3, ("deadline", 1.0): 0.5}
     outcomes = {
-        Cell(GROUND, "deadlines", strategy, load): make_outcome(deadlines_met=share)
+        Cell(GROUND, "deadlines", strategy, load): Outcome(deadlines_met=share)
         for (strategy, load), share in (met_by | {("deadline", 2.0): met}).items()
     }
     (verdict,) = verdicts(Matrix({GROUND: 1.0}, outcomes), (target,))
@@ -140,7 +137,7 @@ def test_an_idle_machine_is_the_same_reference_for_every_load() -> None:
     target = Target("soon", "urgent", "priority", "urgent_ttft_p95_s", 2.0, IDLE, at_most=True)
     waits = {(IDLE, 1.0): 1.0, ("priority", 1.0): 2.0, ("priority", 2.0): 3.0}
     outcomes = {
-        Cell(GROUND, "urgent", strategy, load): make_outcome(urgent_ttft_p95_s=wait_s)
+        Cell(GROUND, "urgent", strategy, load): Outcome(urgent_ttft_p95_s=wait_s)
         for (strategy, load), wait_s in waits.items()
     }
     (verdict,) = verdicts(Matrix({GROUND: 1.0}, outcomes), (target,))

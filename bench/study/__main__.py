@@ -27,7 +27,7 @@ from bench.simulation.profile import BadProfile
 from bench.study.cells import Ground
 from bench.study.matrix import Matrix, cells, run
 from bench.study.output import save
-from bench.study.scenarios import SCENARIOS, Scenario
+from bench.study.scenarios import HEADLINES, SCENARIOS, Scenario
 from bench.study.store import Store
 from bench.study.table import capacities, tables, targets
 
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     loads = sorted(options.load or LOADS)
     try:
         plots = study_plots()
+        for folder in filter(None, (options.out, options.pictures)):
+            folder.mkdir(parents=True, exist_ok=True)
         grounds = _grounds(options)
         store = Store(options.out / "study.jsonl")
         wanted = list(cells(grounds, chosen, loads, options.scheduler))
@@ -58,8 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         save(matrix, options.out / "study.json")
         for one in chosen:
             for figure in one.figures:
-                path = (options.pictures or options.out) / f"{one.name}-{figure.name}.png"
-                plots.plot(matrix, one, figure, loads, path)
+                name = f"{one.name}-{figure.name}.png"
+                plots.plot(matrix, one, figure, loads, options.out / name)
+                if options.pictures and (one.name, figure.name) in HEADLINES:
+                    plots.plot(matrix, one, figure, loads, options.pictures / name)
     except FAILURES as error:
         print(f"bench.study: {error}", file=sys.stderr)
         return 2
@@ -109,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="of classes, which are drawn")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: cores")
     add("--out", type=Path, default=Path("bench/out/study"))
-    add("--pictures", type=Path, help="their folder; default: as --out")
+    add("--pictures", type=Path, help="folder for those of docs/schedulers.md")
     return parser
 
 

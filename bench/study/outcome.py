@@ -14,18 +14,18 @@ URGENT = 8  # from this priority on
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Figures of one run; None where the load has no such class. Times are of requests that
-    were answered whole. `others` are those that are not urgent beside urgent ones,
-    `others_share` is their least share of the tokens served in any tenth of the time in which
-    requests arrive. `light` is the tenant with the fewest requests; `service_difference` is
+    """Figures of one run, or what no run exceeds; None where there is none. Times are of
+    requests that were answered whole. `others` are those that are not urgent beside urgent
+    ones, `others_share` is their least share of the tokens served in any tenth of the time in
+    which requests arrive. `light` is the tenant with the fewest requests, `service_difference`
     how far the service of two tenants drifts apart. `cached` is the share of prompt tokens
-    that the prefix cache had."""
+    that the prefix cache had. `streams_met` had a first token and a pace as wanted."""
 
-    output_tokens_per_s: float
-    in_slo: float
-    mean_completion_s: float | None
-    completion_p99_s: float | None
-    cached: float
+    output_tokens_per_s: float | None = None
+    in_slo: float | None = None
+    mean_completion_s: float | None = None
+    completion_p99_s: float | None = None
+    cached: float | None = None
     urgent_ttft_p95_s: float | None = None
     others_ttft_p95_s: float | None = None
     others_share: float | None = None

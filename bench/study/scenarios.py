@@ -124,6 +124,20 @@ SCENARIOS = (
 )
 
 
+# Of a scenario and figure, the pictures in docs/schedulers.md.
+HEADLINES = frozenset(
+    {
+        ("throughput", "output_tokens_per_s"),
+        ("throughput", "mean_completion_s"),
+        ("throughput", "cached"),
+        ("urgent", "urgent_ttft_p95_s"),
+        ("deadlines", "deadlines_met"),
+        ("tenants", "light_ttft_p95_s"),
+        ("shares", "service_difference"),
+    }
+)
+
+
 def scenario(name: str) -> Scenario:
     """The scenario of that name."""
     return next(one for one in SCENARIOS if one.name == name)

@@ -29,7 +29,6 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._found: dict[Key, Line] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             self._read(path.read_bytes())
 
