@@ -59,6 +59,14 @@ def test_urgent_requests_one_after_another_wait_for_none(tmp_path: Path) -> None
     assert at_most["idle", 1.0] <= at_most["alone", 4.0] <= at_most["fcfs", 4.0]
 
 
+def test_no_strategy_exceeds_the_bound(tmp_path: Path) -> None:
+    assert main((*SMALL, str(tmp_path), "--scenario", "deadlines")) == 0
+    study = msgspec.json.decode((tmp_path / "study.json").read_bytes(), type=Study)
+    met = {(r.cell.strategy, r.cell.load): r.outcome.deadlines_met for r in study.results}
+    for load in (1.0, 4.0):
+        assert max(met["fcfs", load], met["deadline", load]) <= met["bound", load] <= 1
+
+
 def test_two_processes_find_the_same_as_one(tmp_path: Path) -> None:
     call = ("--scenario", "tenants", "--requests", "12", "--load", "2", "--out")
     for jobs in ("1", "2"):

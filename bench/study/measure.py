@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from bench.simulation.bound import bound
 from bench.simulation.capacity import find_capacity
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
@@ -12,10 +13,11 @@ from bench.simulation.profile import Profile
 from bench.simulation.saturation import FCFS
 from bench.study.cells import Cell, Ground
 from bench.study.outcome import URGENT, Outcome, outcome
-from bench.study.scenarios import ALONE, IDLE, scenario
+from bench.study.scenarios import ALONE, BOUND, IDLE, scenario
 from bench.study.sources import digest
 from schedulers.registry import find
 
+BOUND_CODE = "bench.simulation.bound"
 MACHINERY = ("bench.simulation.engine", "bench.simulation.loads", "bench.study.outcome")
 
 
@@ -29,10 +31,22 @@ def measure(cell: Cell, capacity: float) -> Outcome:
     """Run a cell, whose ground has this capacity."""
     profile = cell.ground.machine()
     load = _load(cell.ground, cell.scenario, cell.load * capacity, profile)
+    if cell.strategy == BOUND:
+        return _bound(load, profile)
     if cell.strategy in (ALONE, IDLE):
         load = _urgent_only(load, one_by_one=cell.strategy == IDLE)
     choice, error = _choice(cell.strategy), scenario(cell.scenario).cost_error
     return outcome(simulate(load, profile, choice, cost_error=error), usual_slo(profile))
+
+
+def _bound(load: Load, profile: Profile) -> Outcome:
+    found = bound(load, profile, usual_slo(profile))
+    return Outcome(
+        output_tokens_per_s=found.output_tokens_per_s,
+        in_slo=found.in_slo,
+        mean_completion_s=found.mean_total_s,
+        deadlines_met=found.deadlines_met,
+    )
 
 
 def provenance(what: Cell | Ground) -> str:
@@ -40,7 +54,9 @@ def provenance(what: Cell | Ground) -> str:
     the rules of the scenario."""
     if isinstance(what, Ground):
         return digest("", "bench.simulation.capacity", find(FCFS.name).__module__)
-    strategy = find(_choice(what.strategy).target).__module__
+    strategy = BOUND_CODE
+    if what.strategy != BOUND:
+        strategy = find(_choice(what.strategy).target).__module__
     asked = scenario(what.scenario)
     how = (asked.rules, asked.cost_error, asked.paced)
     return digest(repr(how), *MACHINERY, strategy)

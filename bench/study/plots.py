@@ -13,10 +13,10 @@ from matplotlib.ticker import FuncFormatter
 
 from bench.study.cells import Cell, Ground
 from bench.study.matrix import Matrix
-from bench.study.scenarios import ALONE, IDLE, Figure, Scenario
+from bench.study.scenarios import ALONE, BOUND, IDLE, Figure, Scenario
 from bench.study.table import title, value
 
-REFERENCES = {ALONE: ("--", "grey"), IDLE: (":", "black"), "bound": ("-", "black")}
+REFERENCES = {ALONE: ("--", "grey"), IDLE: (":", "black"), BOUND: ("-", "black")}
 MARKERS = "os^Dvx+*P<>"
 
 

@@ -6,6 +6,7 @@ from bench.simulation.demand import Rules
 
 ALONE = "alone"  # the urgent requests at their times, with no others
 IDLE = "idle"  # the urgent requests one after another
+BOUND = "bound"  # what no schedule can exceed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,9 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A load of one kind. `strategies` are those worth comparing under it, other engines' among
-    them, and the references `alone` and `idle`. Strategies are told step costs that are
-    wrong by `cost_error`; `paced`: each stream is wanted as fast as the usual SLO has it."""
+    them, and the references `alone`, `idle` and `bound`. Strategies are told step costs that
+    are wrong by `cost_error`; `paced`: each stream is wanted as fast as the usual SLO has
+    it."""
 
     name: str
     title: str
@@ -42,7 +44,7 @@ SCENARIOS = (
         "nobody is urgent or late",
         (
             *("fcfs", "priority", "deadline", "fair", "shortest", "swap", "static"),
-            *("mlfq", "sglang-lpm"),
+            *("mlfq", "sglang-lpm", BOUND),
         ),
         (
             Figure("output_tokens_per_s", "output tokens/s"),
@@ -67,7 +69,7 @@ SCENARIOS = (
     Scenario(
         "deadlines",
         "each answer is wanted in four times what it takes alone",
-        ("fcfs", "deadline"),
+        ("fcfs", "deadline", BOUND),
         MET,
         Rules(slack=4.0),
     ),

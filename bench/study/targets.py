@@ -6,7 +6,7 @@ from math import inf
 
 from bench.study.cells import Cell
 from bench.study.matrix import Matrix
-from bench.study.scenarios import ALONE, IDLE
+from bench.study.scenarios import ALONE, BOUND, IDLE
 
 ROUNDING = 1e-9
 
@@ -79,6 +79,10 @@ TARGETS = (
         "deadline: twice as many as fcfs from 1.5 on",
         *("deadlines", "deadline", "deadlines_met", 2.0, "fcfs"),
         from_load=1.5,
+    ),
+    Target(
+        "deadline: 85 % of the bound",
+        *("deadlines", "deadline", "deadlines_met", 0.85, BOUND),
     ),
     Target(
         "deadline: as many streams in time as fcfs",
