@@ -41,6 +41,13 @@ class PriorityOptions:
             "get whatever their priority, 0-0.5; 0: none, and the lowest may wait forever."
         },
     )
+    preempt_levels: int = field(
+        default=1,
+        metadata={
+            "doc": "A request preempts those that are so many levels below it. Larger: less "
+            "is computed again where several levels want more than the service can do."
+        },
+    )
     max_preemptions: int = field(
         default=3,
         metadata={"doc": "So often may a request be preempted; then it is immune."},
@@ -64,6 +71,8 @@ class PriorityOptions:
             raise ValueError(
                 f"aged_share is {self.aged_share}, it must be from 0 to {MOST_SHARE}"
             )
+        if self.preempt_levels < 1:
+            raise ValueError(f"preempt_levels is {self.preempt_levels}, below 1")
         if self.max_preemptions < 0:
             raise ValueError(f"max_preemptions is {self.max_preemptions}, below 0")
         if not 0 < self.bulk_share <= 1:
@@ -75,8 +84,8 @@ class PriorityOptions:
 class Priority:
     """Higher levels first, within a level the older, for waiting, running and swapped alike.
 
-    One that finds no row or no pages preempts those of a lower level: the lowest level first,
-    within a level the one that loses least. Equals never preempt each other. After
+    One that finds no row or no pages preempts those `preempt_levels` below it: the lowest
+    level first, within a level the one that loses least. Equals never preempt each other. After
     `max_preemptions` a request is immune: no arrival preempts it, and page pressure only when
     it must. Pages that others hold too count for nothing, so several victims on one prefix
     give less than they hold.
@@ -157,11 +166,12 @@ class Priority:
         return merge(*(self._queue.candidates(snap, lane) for lane in lanes), key=by_age)
 
     def _preempt(self, snap: Snapshot, draft: Draft, view: RequestView, how: Evictions) -> bool:
-        level, most = view.priority, self.options.max_preemptions
+        lower = view.priority - self.options.preempt_levels
+        most = self.options.max_preemptions
         behind = [
             other
             for other in snap.running.values()
-            if other.priority < level
+            if other.priority <= lower
             and other.preemptions < most
             and other not in self._share
             and other.id not in draft.evicted

@@ -77,6 +77,7 @@ async def test_options_keep_their_kinds_on_the_way() -> None:
         options = options_of(answer.scheduler.options)
         assert options == {
             "aged_share": 0.2,
+            "preempt_levels": 1,
             "max_preemptions": 3,
             "eviction": "recompute",
             "urgent": 8,

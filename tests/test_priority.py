@@ -142,6 +142,13 @@ def test_the_lowest_level_is_preempted_first_whatever_it_loses() -> None:
     assert found.plan.evict.keys() == {1}
 
 
+def test_levels_that_are_close_need_not_preempt_each_other() -> None:
+    found = scene(rows=1, preempt_levels=3)
+    found.step(request(0, 4))
+    assert found.step(request(1, 6)) == [0]
+    assert found.step(request(2, 7)) == [2]
+
+
 def test_of_a_level_the_one_that_loses_least_is_preempted() -> None:
     found = scene(rows=3, budget=30)
     found.core.costs = StepCosts(token_s=1.0, row_s=1.0)
@@ -366,6 +373,7 @@ def test_without_a_share_the_lowest_may_wait_forever_and_nothing_else_is_said() 
 def test_options_without_sense_are_refused() -> None:
     bad: list[tuple[str, float]] = [("aged_share", -0.1), ("aged_share", 0.6)]
     bad += [("aged_share", float("nan")), ("max_preemptions", -1)]
+    bad += [("preempt_levels", 0)]
     bad += [("bulk_share", 0.0), ("bulk_share", 1.1), ("urgent", -1), ("urgent", 16)]
     for name, value in bad:
         with pytest.raises(ValueError, match=f"{name} is {value}"):
