@@ -12,6 +12,7 @@ BUILT_IN = {
     "swap": "schedulers.swap:Swap",
     "fair": "schedulers.fair:Fair",
     "shortest": "schedulers.shortest:Shortest",
+    "cache": "schedulers.cache:Cache",
     "deadline": "schedulers.deadline:Deadline",
 }
 GROUP = "walkway.schedulers"
