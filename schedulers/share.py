@@ -29,7 +29,7 @@ class Share:
     1 / (share * R) times as many plans have passed.
 
     Members that prefill get `share` of a step's tokens before all others, the oldest first
-    (less than a token a step is saved up to one), and at the end what the others leave.
+    (less than a token is saved up), and at the end what the others leave.
     """
 
     def __init__(self, share: float) -> None:
@@ -104,7 +104,7 @@ class Share:
         most_rows = max(1.0, self._part_rows) if held_back else 0.0
         self._credit_rows = min(most_rows, self._credit_rows + self._part_rows)
         tokens = self._share * snap.budget
-        self._credit_tokens = min(max(1.0, tokens), self._credit_tokens + tokens)
+        self._credit_tokens = min(1.0 + tokens, self._credit_tokens + tokens)
 
     def _adopt(
         self, snap: Snapshot, run: Iterable[RequestView], oldest: RequestView | None
