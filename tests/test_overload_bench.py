@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from bench.overload.client import LEFT, Reply, at_most, when_due
 from bench.overload.counters import counted, counters
 from bench.overload.deadlines import Deadlines
 from bench.overload.figures import share, speed, ttft_s
+from bench.overload.lasting import Length, length_of
 from bench.overload.memory import TIMES, Memory
 from bench.overload.priority import Priority
 from bench.overload.rounds import Course, Effort, Turn, sized
@@ -135,7 +137,14 @@ def reply(
 
 def course(turns: Sequence[Turn]) -> Course:
     return Course(
-        "memory", "swapping", "toy", ("a.b=c",), Capacity(2.0, 0.5), Effort(), list(turns)
+        "memory",
+        "swapping",
+        "toy",
+        ("a.b=c",),
+        Capacity(2.0, 0.5),
+        Length(180.0, "3 times 60 s, by patience_s of deadline"),
+        Effort(),
+        list(turns),
     )
 
 
@@ -169,6 +178,31 @@ def test_arrivals_have_the_rate_that_was_asked_for() -> None:
     assert times == sorted(times) and times[0] >= 10.0
     assert (times[-1] - 10.0) / 2000 == pytest.approx(0.25, rel=0.1)
     assert jobs == mix.arriving(2000, rate_per_s=4.0, seed=3, from_s=10.0)
+
+
+def test_arrivals_come_in_bursts_and_rise_and_fall() -> None:
+    times = [job.at_s for job in Mix((1, 1), (1, 1)).arriving(3000, rate_per_s=10.0, seed=1)]
+    thirds = [sum(n * 100 <= at_s < (n + 1) * 100 for at_s in times) for n in range(3)]
+    assert thirds[1] > 1.4 * max(thirds[0], thirds[2])
+    middle = [after - before for before, after in itertools.pairwise(times[1400:1600])]
+    spread = statistics.pstdev(middle) / statistics.mean(middle)
+    assert spread > 1.1  # of arrivals at random it is 1
+
+
+def test_a_load_lasts_three_times_as_long_as_the_longest_option_of_its_strategies() -> None:
+    slow, fast = Capacity(1.0, 20.0), Capacity(1.0, 0.5)
+    plain = Variant("fcfs", ("scheduler.name=fcfs",))
+    assert length_of([plain], (), slow).seconds == 40
+    patient = Variant(
+        "deadline", ("scheduler.name=deadline", "scheduler.options.patience_s=70")
+    )
+    found = length_of([plain, patient], (), slow)
+    assert found == Length(210.0, "3 times 70 s, by patience_s of deadline")
+    shared = Variant(
+        "shortest", ("scheduler.name=shortest", "scheduler.options.aged_share=0.2")
+    )
+    assert length_of([shared], (), slow).seconds == pytest.approx(300)
+    assert length_of([shared], (), fast).seconds == 40
 
 
 def test_the_last_token_of_a_request_needs_no_slot() -> None:
@@ -435,6 +469,7 @@ def test_a_table_has_medians_over_rounds_and_how_far_they_spread() -> None:
     assert [column.header for column in found.columns] == ["", "swap 2x", "fcfs"]
     assert cells == [["total p95, ms"], ["2000 (1000 - 3000)"], ["1000"]]
     assert "2.00 requests/s" in heading(course(turns))
+    assert "load for 180 s (3 times 60 s, by patience_s of deadline)" in heading(course(turns))
 
 
 class _Services:
@@ -464,7 +499,7 @@ def test_a_variant_that_keeps_lengths_to_itself_is_run_so(
     servicer, _ = served
     least = []
     for variant in Deadlines.variants:
-        course = Course("deadlines", "", "", (), Capacity(40.0, 5.0), Effort(seconds=0.1))
+        course = Course("deadlines", "", "", (), Capacity(40.0, 5.0), Length(0.1, ""), Effort())
         servicer.seen.clear()
         rounds._turns(Deadlines(), variant, course, 0)
         asked = [one for one in servicer.seen if one.tenant != "warm-up"]

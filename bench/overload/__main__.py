@@ -6,7 +6,9 @@
 
 Each variant is a service of its own on this machine, with a pool for a quarter of what 64
 requests come to; all variants of a scenario get the same requests at the same times, in
-multiples of a capacity that is measured first. Prints a table for each scenario; writes
+multiples of a capacity that is measured first. They arrive in the bursts of a recorded trace,
+with a rise and a fall, for three times as long as the strategies' options reach: some minutes
+a variant. Prints a table for each scenario; writes
 overload-SCENARIO.json and .png to `--out`.
 """
 
@@ -92,7 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", action="append", default=[], metavar="GROUP.FIELD=VALUE")
     parser.add_argument("--model", help="as `--set model.source=...`")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=40.0, help="for which load comes")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="for which load comes; default: three times the longest time that an option of "
+        "the strategies is about",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of lengths and arrivals")
     parser.add_argument(
         "--capacity",

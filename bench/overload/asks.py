@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bench.client import request
-from bench.trace import poisson
+from bench.overload.pattern import patterned
 from bench.workload import Job
 from protos.walkway.v1 import inference_pb2 as pb
 
@@ -53,9 +53,10 @@ class Mix:
     def arriving(
         self, count: int, rate_per_s: float, seed: int, from_s: float = 0
     ) -> list[Job]:
-        """So many, due at random with this mean rate from `from_s` on."""
-        due = poisson(self.jobs(count, seed), rate_per_s, seed)
-        return [replace(job, at_s=job.at_s + from_s) for job in due]
+        """So many, due from `from_s` on at this mean rate, as `patterned` has it."""
+        times = patterned(count, rate_per_s, seed)
+        jobs = self.jobs(count, seed)
+        return [replace(job, at_s=from_s + at_s) for job, at_s in zip(jobs, times, strict=True)]
 
     def _job(self, draw: random.Random) -> Job:
         prompt = tuple(draw.randrange(BYTES) for _ in range(draw.randint(*self.prompt)))

@@ -11,6 +11,7 @@ from bench.load import model_info
 from bench.overload.asks import Ask, Mix, pages_of
 from bench.overload.capacity import Capacity, measured
 from bench.overload.client import Reply, at_most
+from bench.overload.lasting import Length, length_of
 from bench.overload.scenario import AT_ONCE, POOL_SHARE, Scenario, Stand, Variant
 from bench.service_process import Running, service
 from service.config import load_settings
@@ -28,11 +29,12 @@ BASE = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to measure, and on what. Without a `capacity` it is measured."""
+    """How much to measure, and on what. Without a `capacity` it is measured; without `seconds`
+    load comes for as long as the strategies that are measured ask for."""
 
     settings: tuple[str, ...] = ()
     rounds: int = 1
-    seconds: float = 40.0
+    seconds: float | None = None
     seed: int = 0
     capacity: Capacity | None = None
 
@@ -58,6 +60,7 @@ class Course:
     service: str
     settings: tuple[str, ...]
     capacity: Capacity
+    length: Length
     effort: Effort
     turns: list[Turn] = field(default_factory=list)
 
@@ -68,7 +71,7 @@ def run(scenario: Scenario, effort: Effort) -> Iterator[Course]:
     should."""
     settings = sized(scenario.mix, effort)
     course = _begin(scenario, settings, effort)
-    _say(f"{scenario.name}: {course.capacity}")
+    _say(f"{scenario.name}: {course.capacity}, {course.length}")
     for number in range(effort.rounds):
         for variant in scenario.variants:
             course.turns += _turns(scenario, variant, course, number)
@@ -93,7 +96,11 @@ def _begin(scenario: Scenario, settings: tuple[str, ...], effort: Effort) -> Cou
             _warm_up(running, effort.seed)
             found = asyncio.run(measured(running, scenario.mix, effort.seed))
     name = f"{info.model} {info.dtype}, {info.kv_pages} pages of {info.page_size}"
-    return Course(scenario.name, scenario.title, name, settings, found, effort)
+    if effort.seconds is None:
+        length = length_of(scenario.variants, settings, found)
+    else:
+        length = Length(effort.seconds, "as asked for")
+    return Course(scenario.name, scenario.title, name, settings, found, length, effort)
 
 
 def _turns(scenario: Scenario, variant: Variant, course: Course, number: int) -> list[Turn]:
@@ -103,7 +110,11 @@ def _turns(scenario: Scenario, variant: Variant, course: Course, number: int) ->
         load_1m = os.getloadavg()[0]
         _say(f"{scenario.name}, round {number}: {variant.title} (load {load_1m:.1f})")
         stand = Stand(
-            running, course.capacity, effort.seconds, effort.seed, variant.tells_lengths
+            running,
+            course.capacity,
+            course.length.seconds,
+            effort.seed,
+            variant.tells_lengths,
         )
         outcomes = asyncio.run(scenario.run(stand))
     return [

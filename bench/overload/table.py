@@ -30,8 +30,8 @@ def heading(course: Course) -> str:
     return (
         f"{course.scenario}: {course.title}\n"
         f"{course.service}; capacity {capacity.requests_per_s:.2f} requests/s, served in "
-        f"{capacity.served_s:.2f} s; load for {effort.seconds:g} s of it, seed {effort.seed}, "
-        f"rounds {effort.rounds}"
+        f"{capacity.served_s:.2f} s; load for {course.length.seconds:.0f} s "
+        f"({course.length.why}), seed {effort.seed}, rounds {effort.rounds}"
     )
 
 
