@@ -1,5 +1,6 @@
 """A strategy to simulate."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +12,13 @@ from service.strategy import make_scheduler
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy and its options; `label` names it among others."""
+    """A strategy and its options; `label` names it among others. `wrap` puts something around
+    it that watches it."""
 
     label: str
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    wrap: Callable[[Scheduler], Scheduler] | None = None
 
     @property
     def target(self) -> str:
@@ -38,4 +41,5 @@ class Choice:
 
     def make(self) -> Scheduler:
         """A new one. Raises UnknownScheduler or BadOptions."""
-        return make_scheduler(self.target, self.options)
+        made = make_scheduler(self.target, self.options)
+        return made if self.wrap is None else self.wrap(made)

@@ -1,0 +1,107 @@
+"""Whether strategies hold for as long as a trace lasts.
+
+    python -m bench.lasting
+    python -m bench.lasting --trace AzureLLMInferenceTrace_conv.csv --requests 20000
+
+Simulates twice the load that can be served, in the trace's own pattern of arrivals, with
+lengths untold and costs told wrong. On the slow `cpu` profile that makes hours of an hour.
+A class may not be answered less in the last third of the time than half of what it was in the
+first, plans may not become dearer, and a strategy may keep nothing of requests that have ended.
+Prints a line for each strategy; the status is 1 when one does not hold.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.lasting.load import lasting_load
+from bench.lasting.thirds import CLASSES
+from bench.lasting.verdict import Verdict, judge
+from bench.simulation.catalogue import find_profile
+from bench.simulation.demand import Load
+from bench.simulation.loads import BadLoad
+from bench.simulation.profile import BadProfile
+from schedulers.registry import BUILT_IN, UnknownScheduler
+
+COST_ERRORS = (-0.3, 0.3)
+WIDTH = 140
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    console = Console(width=WIDTH, highlight=False)
+    verdicts = []
+    try:
+        profile = find_profile(options.profile)
+        load = lasting_load(
+            options.trace, options.requests, options.times, profile, options.seed
+        )
+        for strategy in options.scheduler or BUILT_IN:
+            for cost_error in options.cost_error or COST_ERRORS:
+                print(f"{strategy}, costs {cost_error:+.0%}", file=sys.stderr, flush=True)
+                verdicts.append(judge(load, profile, strategy, cost_error))
+    except (BadLoad, BadProfile, UnknownScheduler, OSError) as error:
+        print(f"bench.lasting: {error}", file=sys.stderr)
+        return 2
+    console.print(_heading(load, verdicts), _table(verdicts), *_faults(verdicts), sep="\n")
+    return int(any(verdict.faults for verdict in verdicts))
+
+
+def _heading(load: Load, verdicts: Sequence[Verdict]) -> str:
+    hours = load.demands[-1].arrival.at_s / 3600
+    asked = next(([third.asked for third in v.thirds] for v in verdicts if v.thirds), [])
+    whole = sum(asked) or 1
+    parts = " / ".join(f"{3 * tokens / whole:.2f}" for tokens in asked)
+    return f"{load.name}, arriving for {hours:.1f} h; load of the thirds to the mean: {parts}"
+
+
+def _table(verdicts: Sequence[Verdict]) -> Table:
+    """Percentages answered in the first third and in the last."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("strategy, costs told")
+    for name in (*CLASSES, "calls a plan", "objects held", "holds"):
+        table.add_column(name, justify="right")
+    for one in verdicts:
+        parts = [_change(one, name) for name in CLASSES]
+        calls = " ".join(f"{calls:.0f}" for calls in one.calls)
+        holds = "NO" if one.faults else "yes"
+        name = f"{one.strategy} {one.cost_error:+.0%}"
+        table.add_row(name, *parts, calls, str(one.held), holds)
+    return table
+
+
+def _change(verdict: Verdict, name: str) -> str:
+    if not verdict.thirds:
+        return "-"
+    first, last = (verdict.thirds[at].parts[name].answered for at in (0, -1))
+    return f"{first:.0%} {last:.0%}"
+
+
+def _faults(verdicts: Sequence[Verdict]) -> list[str]:
+    return [
+        f"{one.strategy} {one.cost_error:+.0%}: {fault}"
+        for one in verdicts
+        for fault in one.faults
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--trace", default="sample", help="a file; default: the sample, over and over")
+    add("--requests", type=int, default=1000)
+    add("--profile", default="cpu")
+    add("--times", type=float, default=2.0, help="the load that can be served; default: 2")
+    add("--scheduler", action="append", help="only these; default: all built-in ones")
+    add("--cost-error", action="append", type=float, help="default: -0.3 and 0.3")
+    add("--seed", type=int, default=0, help="of classes, which are drawn")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

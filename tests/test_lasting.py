@@ -1,0 +1,89 @@
+"""Strategies on a load that lasts, simulated: what is asked of them there."""
+
+from itertools import pairwise
+
+import pytest
+
+from bench.lasting import __main__ as lasting
+from bench.lasting.load import lasting_load
+from bench.lasting.thirds import CLASSES
+from bench.lasting.verdict import judge
+from bench.simulation.catalogue import find_profile
+from bench.simulation.demand import Load
+from bench.simulation.loads import BadLoad
+from schedulers.draft import Draft
+from schedulers.interface import Plan, Snapshot
+from schedulers.registry import BUILT_IN
+from schedulers.running import continue_running
+from tests.bad_schedulers import Good, NoOptions
+
+PROFILE = find_profile("cpu")
+REQUESTS = 1500
+
+
+class Tiring(Good):
+    """Looks at every request that it ever admitted, and in time puts the urgent last."""
+
+    def __init__(self, options: NoOptions) -> None:
+        super().__init__(options)
+        self._admitted: dict[int, float] = {}
+
+    def answer(self, snap: Snapshot) -> Plan:
+        draft = Draft(snap)
+        continue_running(snap, draft)
+        looks = [self._admitted.get(request) for request in 4 * [*self._admitted]]
+        sign = 1 if len(looks) > REQUESTS else -1
+        joining = [*snap.swapped.values(), *snap.waiting.values()]
+        joining.sort(key=lambda view: sign * view.priority)
+        for view in joining:
+            if draft.evicted or not draft.admit(view):
+                break
+            self._admitted[view.id] = snap.now_s + view.id
+        return draft.plan()
+
+
+@pytest.fixture(scope="module")
+def load() -> Load:
+    return lasting_load("sample", REQUESTS, 2.0, PROFILE)
+
+
+@pytest.mark.parametrize("strategy", BUILT_IN)
+def test_what_a_built_in_strategy_gives_each_class_lasts(load: Load, strategy: str) -> None:
+    """Costs are told too low; `python -m bench.lasting` asks both ways, and for longer."""
+    verdict = judge(load, PROFILE, strategy, cost_error=-0.3)
+    assert not verdict.faults
+    assert verdict.held < 200
+    assert all(calls > 0 for calls in verdict.calls)
+    assert all(third.parts["all"].answered > 0.05 for third in verdict.thirds)
+
+
+def test_a_strategy_that_tires_hoards_and_grows_is_told_all_three(load: Load) -> None:
+    faults = "\n".join(judge(load, PROFILE, f"{__name__}:Tiring", 0.0).faults)
+    assert "urgent: answered fell" in faults
+    assert "a plan made" in faults
+    assert "are held after 1500 requests" in faults
+
+
+def test_a_lasting_load_repeats_the_pattern_of_its_trace_and_tells_no_length(
+    load: Load,
+) -> None:
+    times = [demand.arrival.at_s for demand in load.demands]
+    assert times == sorted(times) and len(times) == REQUESTS
+    gaps = [after - before for before, after in pairwise(times)]
+    assert gaps[:59] == pytest.approx(gaps[60:119])
+    assert not any(demand.told for demand in load.demands)
+    half = lasting_load("sample", REQUESTS, 1.0, PROFILE).demands[-1].arrival.at_s
+    assert half == pytest.approx(2 * times[-1])
+    with pytest.raises(BadLoad, match="at once"):
+        lasting_load("sample", 1, 2.0, PROFILE)
+
+
+def test_the_command_names_each_class_and_says_which_strategy_does_not_hold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["--requests", "300", "--cost-error", "0.3", "--scheduler"]
+    assert lasting.main([*arguments, "fcfs"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in CLASSES) and "fcfs +30%" in said
+    assert lasting.main([*arguments, "none"]) == 2
+    assert "unknown" in capsys.readouterr().err
