@@ -1,6 +1,7 @@
 """Strategies on a load that lasts, simulated: what is asked of them there."""
 
 from itertools import pairwise
+from statistics import median
 
 import pytest
 
@@ -9,13 +10,17 @@ from bench.lasting.load import lasting_load
 from bench.lasting.thirds import CLASSES
 from bench.lasting.verdict import judge
 from bench.simulation.catalogue import find_profile
+from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
+from bench.simulation.engine import simulate
 from bench.simulation.loads import BadLoad
 from schedulers.draft import Draft
-from schedulers.interface import Plan, Snapshot
+from schedulers.interface import AnswerLengths, Plan, Snapshot
 from schedulers.registry import BUILT_IN
 from schedulers.running import continue_running
+from service.request import Request
 from tests.bad_schedulers import Good, NoOptions
+from tests.cores import make_submit
 
 PROFILE = find_profile("cpu")
 REQUESTS = 1500
@@ -62,6 +67,26 @@ def test_a_strategy_that_tires_hoards_and_grows_is_told_all_three(load: Load) ->
     assert "urgent: answered fell" in faults
     assert "a plan made" in faults
     assert "are held after 1500 requests" in faults
+
+
+def test_lengths_are_learned_though_most_callers_leave_before_the_end(load: Load) -> None:
+    """Short answers end before their callers leave, so those that ended are short."""
+    told: list[AnswerLengths] = []
+
+    class Listening(Good):
+        def answer(self, snap: Snapshot) -> Plan:
+            told[:] = [snap.lengths]
+            return super().answer(snap)
+
+    choice = Choice("listening", "fcfs", wrap=lambda scheduler: Listening(NoOptions()))
+    records = simulate(load, PROFILE, choice).records
+    whole = sorted(demand.arrival.output_tokens for demand in load.demands)
+    ended = sorted(record.tokens for record in records if record.answered)
+    assert len(ended) < len(whole) / 3 and ended[len(ended) // 2] < 0.7 * median(whole)
+    fresh = Request(make_submit(1, [0] * 500, max_tokens=7000, tenant="other"), 16)
+    for share in (0.25, 0.5, 0.75):
+        true = whole[int(share * len(whole))]
+        assert told[0].quantile(fresh, share) == pytest.approx(true, rel=0.2)
 
 
 def test_a_lasting_load_repeats_the_pattern_of_its_trace_and_tells_no_length(

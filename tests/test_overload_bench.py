@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +506,20 @@ def test_a_variant_that_keeps_lengths_to_itself_is_run_so(
         asked = [one for one in servicer.seen if one.tenant != "warm-up"]
         least.append(all(one.stopping.min_tokens for one in asked))
     assert least == [True, False, True]
+
+
+@pytest.mark.parametrize(("asked_s", "seconds"), [(None, 180.0), (7.0, 7.0)])
+def test_a_scenario_lasts_as_its_strategies_ask_unless_told(
+    services: _Services, asked_s: float | None, seconds: float
+) -> None:
+    @dataclass(frozen=True)
+    class Patient(Deadlines):
+        variants = (
+            Variant("deadline", ("scheduler.name=deadline", "scheduler.options.patience_s=60")),
+        )
+
+    effort = Effort(seconds=asked_s, capacity=Capacity(40.0, 0.5))
+    assert rounds._begin(Patient(), (), effort).length.seconds == seconds
 
 
 def test_variants_take_turns_in_every_round_each_on_a_service_of_its_own(
