@@ -1,16 +1,17 @@
 """Prices of computing a token that no step can undercut.
 
-A step of P prefill tokens and R decode rows takes t(P, R) and the reads of the contexts, X. Its
-time is paid by its rows: `token_s` for each prefill token, and what is left by the decode
-rows in proportion to `row_s` + the read of the context, both of which a row pays anyhow or
-adds to. So a decode row pays at least `rate(step's seconds)` times that, where
+A step of P prefill tokens and R decode rows takes t(P, R), the reads of the contexts, X, and
+the attention of its prefill. Each row pays for its own reads and attention. Of t(P, R) each
+prefill token pays `token_s`, and the decode rows share the rest in proportion to their weights:
+`row_s` and the read of what the row holds in the pool. So a decode row pays at least
+its weight times
 
     rate(s) = min of (t(P, R) - token_s P) / (row_s R + X) over all steps with t(P, R) + X <= s,
 
-R <= max_rows, P + R <= max_step_tokens, and X at most what reading the whole pool takes. A long
-step has more rows to share its fixed cost and the weights; but a request with a deadline cannot
-have long steps only. As a convex line below
-the rate does as well, a request pays least with steps of equal length.
+where s is the time of the step, R <= max_rows, P + R <= max_step_tokens, and X counts up to
+what reading the whole pool takes. A long step has more rows to share its fixed cost and the
+weights, but a request with a deadline cannot have long steps only. The rate is replaced by a
+convex line below it, so a request pays least with steps of equal length (Jensen).
 """
 
 from collections.abc import Iterator
