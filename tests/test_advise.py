@@ -8,14 +8,17 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from bench.advice.candidates import strategies
 from bench.advice.objective import GOODPUT, URGENT, Score
 from bench.advice.settings import as_toml
 from bench.advice.trial import Candidate
 from bench.simulation.choice import Choice
+from bench.simulation.demand import Rules
 from bench.simulation.profile import save
+from bench.trace import Arrival
 from cli.main import app
 from service.config import load_settings
-from tests.simulations import make_profile
+from tests.simulations import dressed, make_profile
 
 Request = tuple[float, int, int]
 
@@ -58,6 +61,14 @@ def test_short_deadlines_behind_long_answers_are_met_best_by_deadline(tmp_path: 
 def test_a_light_tenant_beside_a_flood_is_served_best_by_fair(tmp_path: Path) -> None:
     ran = advise(tmp_path, steady(120, 1.0), "--tenants", "flood:0.9,light:0.1")
     assert settings(ran)["scheduler"]["name"] == "fair"
+
+
+def test_cached_prefixes_are_tried_where_the_trace_knows_them() -> None:
+    arrivals = Arrival(0.0, 1024, 4, (1, 2)), Arrival(1.0, 1024, 4, (1, 3))
+    named = [one.label for one in strategies(dressed(arrivals, Rules()))]
+    assert named == ["fcfs", "shortest", "cache"]
+    unnamed = [Arrival(one.at_s, 1024, 4) for one in arrivals]
+    assert [one.label for one in strategies(dressed(unnamed, Rules()))] == ["fcfs", "shortest"]
 
 
 def test_candidates_that_are_equal_are_told_as_equal(tmp_path: Path) -> None:

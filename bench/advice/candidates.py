@@ -23,6 +23,8 @@ def strategies(load: Load) -> Iterator[Candidate]:
     if any(map(is_timed, load.demands)):
         names.append("deadline")
     names.append("shortest")
+    if load.shares_prefixes:
+        names.append("cache")
     for name in names:
         yield Candidate(Choice(name, name))
 

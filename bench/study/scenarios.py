@@ -43,7 +43,7 @@ SCENARIOS = (
         "throughput",
         "nobody is urgent or late",
         (
-            *("fcfs", "priority", "deadline", "fair", "shortest", "swap", "static"),
+            *("fcfs", "priority", "deadline", "fair", "shortest", "cache", "swap", "static"),
             *("mlfq", "sglang-lpm", BOUND),
         ),
         (
@@ -119,7 +119,7 @@ SCENARIOS = (
         "shares",
         "two tenants, 70 and 30 % of the requests: both ask for more than half from twice the "
         "capacity on",
-        ("fcfs", "fair", "vtc"),
+        ("fcfs", "fair", "cache", "vtc"),
         (Figure("service_difference", "service between the two apart at most", "tokens"),),
         Rules(tenants=(("more", 0.7), ("less", 0.3))),
     ),

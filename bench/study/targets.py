@@ -88,7 +88,7 @@ TARGETS = (
         "deadline: as many streams in time as fcfs",
         *("streams", "deadline", "streams_met", 1.0, "fcfs"),
     ),
-    *map(_throughput, ("priority", "deadline", "fair", "shortest", "swap")),
+    *map(_throughput, ("priority", "deadline", "fair", "shortest", "cache", "swap")),
     Target(
         "priority: urgent p95 as short as sglang-priority's",
         *("urgent", "priority", "urgent_ttft_p95_s", 1.0, "sglang-priority"),
@@ -98,6 +98,10 @@ TARGETS = (
         "shortest: mean completion as short as mlfq's",
         *("throughput", "shortest", "mean_completion_s", 1.0, "mlfq"),
         at_most=True,
+    ),
+    Target(
+        "cache: as many prompt tokens cached as sglang-lpm",
+        *("throughput", "cache", "cached", 1.0, "sglang-lpm"),
     ),
     Target(
         "fair: service apart as little as vtc's within 1 %, from 2 on",
@@ -123,9 +127,10 @@ def _ratios(matrix: Matrix, target: Target) -> Iterator[tuple[float, str]]:
             continue
         value = getattr(found, target.figure)
         other = _against(matrix, target, cell)
-        if value is not None and other is not None and cell.load >= target.from_load:
-            ratio = value / other if other else inf if value else 1.0
-            yield ratio, f"{cell.ground.name} at {cell.load:g}"
+        if value is None or other is None or cell.load < target.from_load:
+            continue
+        if value or other:  # two that are 0 tell nothing
+            yield value / other if other else inf, f"{cell.ground.name} at {cell.load:g}"
 
 
 def _against(matrix: Matrix, target: Target, cell: Cell) -> float | None:
