@@ -9,12 +9,12 @@ import matplotlib
 matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.study.cells import Cell, Ground
 from bench.study.matrix import Matrix
 from bench.study.scenarios import ALONE, BOUND, IDLE, Figure, Scenario
-from bench.study.table import title, value
+from bench.study.table import value
 
 REFERENCES = {ALONE: ("--", "grey"), IDLE: (":", "black"), BOUND: ("-", "black")}
 MARKERS = "os^Dvx+*P<>"
@@ -40,7 +40,8 @@ def plot(
         if found:
             axes[place].set_axis_on()
         lines |= found
-    picture.suptitle(title(scenario, figure), fontsize="medium")
+    unit = f", {figure.unit}" * bool(figure.unit)
+    picture.suptitle(f"{figure.title}{unit}\n{scenario.title}", fontsize="small")
     picture.supxlabel("load, multiples of the capacity", fontsize="small")
     picture.legend(lines.values(), lines, loc="outside right upper", fontsize="small")
     picture.savefig(path, dpi=90)
@@ -73,7 +74,9 @@ def _panel(
     axis.tick_params(labelsize="small")
     if figure.log:
         axis.set_yscale("log")
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
     elif lines:
         axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)

@@ -117,8 +117,7 @@ SCENARIOS = (
     ),
     Scenario(
         "shares",
-        "two tenants, 70 and 30 % of the requests: both ask for more than half from twice the "
-        "capacity on",
+        "two tenants with 70 and 30 % of the requests",
         ("fcfs", "fair", "cache", "vtc"),
         (Figure("service_difference", "service between the two apart at most", "tokens"),),
         Rules(tenants=(("more", 0.7), ("less", 0.3))),

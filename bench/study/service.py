@@ -35,17 +35,23 @@ def service_difference(tenants: Mapping[str, Sequence[Record]]) -> float | None:
 def _served(
     records: Sequence[Record], until_s: float, bins: int, output_weight: float
 ) -> list[float]:
-    """Tokens in each of `bins` stretches of time: a prompt counts when the first token came,
-    output evenly from then to its last."""
+    """Tokens in each of `bins` stretches of time: a prompt evenly from when it was admitted to
+    the first token, output from then to the last."""
     width_s = max(until_s / bins, 1e-9)
     tokens = [0.0] * bins
     for record in records:
         if record.first_s is None:
             continue
-        first, last = int(record.first_s / width_s), int(record.last_s / width_s)
-        if first < bins:
-            tokens[first] += record.demand.arrival.prompt_tokens
-        each = output_weight * record.tokens / (last - first + 1)
-        for index in range(first, min(last + 1, bins)):
-            tokens[index] += each
+        first_s, prompt = record.first_s, record.demand.arrival.prompt_tokens
+        admitted_s = first_s if record.queue_s is None else record.at_s + record.queue_s
+        _spread(tokens, prompt, admitted_s / width_s, first_s / width_s)
+        output = output_weight * record.tokens
+        _spread(tokens, output, first_s / width_s, record.last_s / width_s)
     return tokens
+
+
+def _spread(tokens: list[float], amount: float, begin: float, end: float) -> None:
+    """Evenly over bins, of which those behind the last are lost."""
+    first, last = int(begin), int(end)
+    for index in range(first, min(last + 1, len(tokens))):
+        tokens[index] += amount / (last - first + 1)

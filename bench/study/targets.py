@@ -103,6 +103,7 @@ TARGETS = (
         "cache: as many prompt tokens cached as sglang-lpm",
         *("throughput", "cache", "cached", 1.0, "sglang-lpm"),
     ),
+    # From twice the capacity on both tenants ask for more than half of it.
     Target(
         "fair: service apart as little as vtc's within 1 %, from 2 on",
         *("shares", "fair", "service_difference", 1.01, "vtc"),
