@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from bench.simulation.bound import bound
+from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
 from bench.simulation.costs import StepModel, Work
 from bench.simulation.demand import Demand, Load
@@ -142,6 +143,16 @@ def test_no_step_costs_less_than_what_its_rows_pay(
         weights_s = [one.row_s + (1 + c) * costs.context_token_s for c in contexts]
         paid_s = sum(weights_s) * float(one.rate(step_s)[0]) + prefill * one.token_s
         assert paid_s + reads_s <= step_s[0] + 1e-6
+
+
+@pytest.mark.parametrize("prefill", [0, 30, 60, 90, 120, 150, 500, 1984])
+def test_prefill_that_hides_behind_the_weights_costs_no_less_than_it_pays(prefill: int) -> None:
+    profile = structs.replace(find_profile("h100-8b"), max_rows=64)
+    work = Work(prefill_tokens=prefill, rows=63)
+    step_s = np.array([profile.costs.seconds(work)])
+    for one in tariffs(profile):
+        paid_s = 63 * one.row_s * float(one.rate(step_s)[0]) + prefill * one.token_s
+        assert paid_s <= step_s[0] + 1e-9
 
 
 loads = st.lists(
