@@ -114,7 +114,7 @@ def advise(
 
 
 def register_advising(app: typer.Typer) -> None:
-    """Add it to `walkway`, beside the simulator."""
+    """Add it to `walkway`, next to the simulator."""
     from cli.plugins import PANEL
 
     app.command(rich_help_panel=PANEL)(advise)

@@ -58,7 +58,7 @@ def test_short_deadlines_behind_long_answers_are_met_best_by_deadline(tmp_path: 
     assert "deadlines met" in ran.stdout
 
 
-def test_a_light_tenant_beside_a_flood_is_served_best_by_fair(tmp_path: Path) -> None:
+def test_a_light_tenant_next_to_a_flood_is_served_best_by_fair(tmp_path: Path) -> None:
     ran = advise(tmp_path, steady(120, 1.0), "--tenants", "flood:0.9,light:0.1")
     assert settings(ran)["scheduler"]["name"] == "fair"
 

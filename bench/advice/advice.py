@@ -30,7 +30,7 @@ class Measure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is to be served, on what, and what matters. `what_if` is another multiple of the
-    trace's rate; `more` are strategies to try beside the usual ones."""
+    trace's rate; `more` are strategies to try with the usual ones."""
 
     traffic: Traffic
     profile: Profile
@@ -92,7 +92,7 @@ class Advisor:
         return self._advice()
 
     def _follow(self, best: Result, change: Change) -> Result:
-        """The best after so many changes as help."""
+        """Repeats a change of the best while it helps."""
         for _ in range(MOST_CHANGES):
             candidate = changed(best.candidate, change, self._question.profile)
             if candidate is None:

@@ -15,8 +15,8 @@ URGENT = 8  # from this priority on
 
 class Outcome(msgspec.Struct, frozen=True):
     """Figures of one run, or what no run exceeds; None where there is none. Times are of
-    requests that were answered whole. `others` are those that are not urgent beside urgent
-    ones, `others_share` is their least share of the tokens served in any tenth of the time in
+    requests that were answered whole. `others` are those that are not urgent, where some
+    are, `others_share` is their least share of the tokens served in any tenth of the time in
     which requests arrive. `light` is the tenant with the fewest requests, `service_difference`
     how far the service of two tenants drifts apart. `cached` is the share of prompt tokens
     that the prefix cache had. `streams_met` had a first token and a pace as wanted."""

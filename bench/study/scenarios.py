@@ -41,7 +41,7 @@ MET = (Figure("deadlines_met", "deadlines met", "%", 100),)
 SCENARIOS = (
     Scenario(
         "throughput",
-        "nobody is urgent or late",
+        "no request is urgent or late",
         (
             *("fcfs", "priority", "deadline", "fair", "shortest", "cache", "swap", "static"),
             *("mlfq", "sglang-lpm", BOUND),
