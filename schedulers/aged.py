@@ -26,13 +26,15 @@ class AgedShare:
         self._credit = 0.0
         self._favoured: set[RequestId] = set()
 
-    def observe(self, snap: Snapshot) -> None:
-        """Call once in every `plan`, first."""
+    def observe(self, snap: Snapshot, oldest: Iterable[RequestId] | None = None) -> None:
+        """Call once in every `plan`, first. `oldest`: the requests that may be favoured, by
+        age, where those are not all."""
         if snap.rebuild:
             self._credit, self._favoured = 0.0, set()
         self._favoured = {r for r in self._favoured if _find(snap, r) is not None}
         if self._credit > 0:
-            held_up = (request for request in _oldest(snap) if _is_held_up(snap, request))
+            among = _oldest(snap) if oldest is None else oldest
+            held_up = (request for request in among if _is_held_up(snap, request))
             self._favoured.update(islice(held_up, 1))
 
     def has(self, view: RequestView) -> bool:

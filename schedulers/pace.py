@@ -1,57 +1,66 @@
-"""What those that run get in practice: how long a token takes them, and how many they need."""
+"""How fast steps go in practice, with the prefills of others."""
 
-from schedulers.interface import RequestId, Snapshot
+from dataclasses import replace
 
-NEWEST = 0.1  # weight of the latest step
-LATEST = 0.05  # and of the latest answer
+from schedulers.interface import Snapshot, StepCosts
+
+NEWEST = 0.005  # weight of the latest step, once there were many
+CLOSER = 0.05  # and in how far the costs are off
 LONGEST = 10.0  # times the usual: a machine that stood still says nothing of steps
+MOST_OFF = 3.0  # by which the costs are corrected, either way
 
 
 class Pace:
-    """Seconds from one plan to the next while requests run: a token takes so long, with the
-    prefills of others. None before that was seen."""
+    """Seconds from one plan to the next while requests run, and how far the measured costs are
+    off: the ratio of the seconds that steps took to those that the costs told."""
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self.step_s: float | None = None
-        self._planned_s = 0.0
+        self._planned_s: float | None = None
+        self._told_s = self._told_mean_s = self._took_mean_s = 0.0
+        self._steps = 0
 
     def observe(self, snap: Snapshot) -> None:
-        """Call once in every `plan`. Whoever runs was planned before, so the engine had work
-        since then."""
+        """Call once in every `plan`, first."""
         if snap.rebuild:
-            self.step_s = None
-        elif snap.running:
-            seconds = snap.now_s - self._planned_s
-            before_s = seconds if self.step_s is None else self.step_s
-            if before_s:
-                seconds = min(seconds, LONGEST * before_s)
-            self.step_s = before_s + NEWEST * (seconds - before_s)
+            self._forget()
+        elif snap.running and self._planned_s is not None:
+            self._took(snap.now_s - self._planned_s)
         self._planned_s = snap.now_s
 
+    def expect(self, corrected_s: float) -> None:
+        """The step that is planned takes so long by `corrected` costs."""
+        self._told_s = corrected_s / self._off
 
-class AnswerLength:
-    """Output tokens of an answer that has a deadline, as they were lately: those of others may
-    be of quite another kind. An answer that its deadline cut says nothing. 0 before one was
-    seen."""
+    @property
+    def _off(self) -> float:
+        off = self._took_mean_s / self._told_mean_s if self._told_mean_s else 1.0
+        return min(MOST_OFF, max(1 / MOST_OFF, off))
 
-    def __init__(self) -> None:
-        self.tokens = 0.0
-        self._ran: dict[RequestId, tuple[int, float]] = {}
+    def corrected(self, costs: StepCosts) -> StepCosts:
+        """Costs that agree with the time that steps took."""
+        off = self._off
+        return replace(
+            costs,
+            token_s=off * costs.token_s,
+            row_s=off * costs.row_s,
+            step_s=off * costs.step_s,
+            pair_s=off * costs.pair_s,
+            context_s=off * costs.context_s,
+        )
 
-    def observe(self, snap: Snapshot) -> None:
-        """Call once in every `plan`. Whoever ran and is nowhere now has ended since."""
-        if snap.rebuild:
-            self.tokens, self._ran = 0.0, {}
-        for request in sorted(self._ran.keys() - snap.running.keys()):
-            if request not in snap.waiting and request not in snap.swapped:
-                self._ended(*self._ran[request], snap.now_s)
-        self._ran = {
-            view.id: (view.output_tokens, view.deadline_s)
-            for view in snap.running.values()
-            if view.deadline_s is not None
-        }
-
-    def _ended(self, before: int, deadline_s: float, now_s: float) -> None:
-        if now_s < deadline_s:
-            tokens = before + 1
-            self.tokens += (LATEST if self.tokens else 1.0) * (tokens - self.tokens)
+    def _took(self, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        if self.step_s is not None:
+            seconds = min(seconds, LONGEST * self.step_s)
+        self._steps += 1
+        before_s = seconds if self.step_s is None else self.step_s
+        self.step_s = before_s + max(NEWEST, 1 / self._steps) * (seconds - before_s)
+        if self._told_s > 0:
+            weight = max(CLOSER, 1 / self._steps)
+            self._took_mean_s += weight * (seconds - self._took_mean_s)
+            self._told_mean_s += weight * (self._told_s - self._told_mean_s)

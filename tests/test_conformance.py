@@ -102,7 +102,7 @@ def test_a_broken_promise_is_found_and_named(kind: type[Good]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("priority", {"aged_share": 1e-3}), ("deadline", {"patience_s": 1e6})],
+    [("priority", {"aged_share": 1e-3}), ("deadline", {"patient_share": 1e-9})],
 )
 def test_a_strategy_that_leaves_too_little_to_the_oldest_for_the_horizon_starves_somebody(
     name: str, options: dict[str, Any]
