@@ -143,7 +143,7 @@ def course(turns: Sequence[Turn]) -> Course:
         "toy",
         ("a.b=c",),
         Capacity(2.0, 0.5),
-        Length(180.0, "3 times 60 s, by patience_s of deadline"),
+        Length(180.0, "3 times 60 s, by patient_share of deadline"),
         Effort(),
         list(turns),
     )
@@ -195,10 +195,10 @@ def test_a_load_lasts_three_times_as_long_as_the_longest_option_of_its_strategie
     plain = Variant("fcfs", ("scheduler.name=fcfs",))
     assert length_of([plain], (), slow).seconds == 40
     patient = Variant(
-        "deadline", ("scheduler.name=deadline", "scheduler.options.patience_s=70")
+        "deadline", ("scheduler.name=deadline", "scheduler.options.patient_share=0.25")
     )
     found = length_of([plain, patient], (), slow)
-    assert found == Length(210.0, "3 times 70 s, by patience_s of deadline")
+    assert found == Length(240.0, "3 times 80 s, by patient_share of deadline")
     shared = Variant(
         "shortest", ("scheduler.name=shortest", "scheduler.options.aged_share=0.2")
     )
@@ -470,7 +470,9 @@ def test_a_table_has_medians_over_rounds_and_how_far_they_spread() -> None:
     assert [column.header for column in found.columns] == ["", "swap 2x", "fcfs"]
     assert cells == [["total p95, ms"], ["2000 (1000 - 3000)"], ["1000"]]
     assert "2.00 requests/s" in heading(course(turns))
-    assert "load for 180 s (3 times 60 s, by patience_s of deadline)" in heading(course(turns))
+    assert "load for 180 s (3 times 60 s, by patient_share of deadline)" in heading(
+        course(turns)
+    )
 
 
 class _Services:
@@ -508,14 +510,16 @@ def test_a_variant_that_keeps_lengths_to_itself_is_run_so(
     assert least == [True, False, True]
 
 
-@pytest.mark.parametrize(("asked_s", "seconds"), [(None, 180.0), (7.0, 7.0)])
+@pytest.mark.parametrize(("asked_s", "seconds"), [(None, 60.0), (7.0, 7.0)])
 def test_a_scenario_lasts_as_its_strategies_ask_unless_told(
     services: _Services, asked_s: float | None, seconds: float
 ) -> None:
     @dataclass(frozen=True)
     class Patient(Deadlines):
         variants = (
-            Variant("deadline", ("scheduler.name=deadline", "scheduler.options.patience_s=60")),
+            Variant(
+                "deadline", ("scheduler.name=deadline", "scheduler.options.patient_share=0.025")
+            ),
         )
 
     effort = Effort(seconds=asked_s, capacity=Capacity(40.0, 0.5))

@@ -12,7 +12,7 @@ from service.config import load_settings
 
 TIMES = 3.0
 LEAST_S = 40.0
-SHARE = "aged_share"
+SHARES = ("aged_share", "patient_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Length:
 def length_of(
     variants: Sequence[Variant], settings: Sequence[str], capacity: Capacity
 ) -> Length:
-    """TIMES the longest horizon among the options of the strategies that run: a time of its
-    own (an option that ends in `_s`), or how long a share of the service takes to get to one
-    that waits, which is what a request takes on the busy service over the share."""
+    """TIMES the longest horizon among the options of the strategies that run: how long a share
+    of the service takes to get to one that waits, which is what a request takes on the busy
+    service over the share."""
     found = [Length(LEAST_S, "no option of a strategy is longer")]
     for variant in variants:
         chosen = load_settings(None, (*settings, *variant.settings)).scheduler
@@ -42,8 +42,6 @@ def length_of(
 
 
 def _horizon_s(name: str, value: object, capacity: Capacity) -> float:
-    if not isinstance(value, float):
+    if name not in SHARES or not isinstance(value, float) or not value:
         return 0.0
-    if name == SHARE:
-        return capacity.served_s / value if value else 0.0
-    return value if name.endswith("_s") else 0.0
+    return capacity.served_s / value
