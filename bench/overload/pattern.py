@@ -1,7 +1,7 @@
 """When requests arrive: in a recorded trace's bursts, and in a day's rise and fall."""
 
 import random
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, islice, pairwise
@@ -40,7 +40,9 @@ def _recorded() -> list[float]:
 def _warped(part: float) -> float:
     """The part of the time by which this part of the requests has come."""
     arrived = _arrived()
-    return bisect_left(arrived, min(part, arrived[-1])) / STEPS
+    at = min(bisect_right(arrived, part), STEPS)
+    before, after = arrived[at - 1 : at + 1]
+    return (at - 1 + min(1.0, (part - before) / (after - before))) / STEPS
 
 
 @cache
