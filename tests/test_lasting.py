@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 
 from bench.lasting import __main__ as lasting
-from bench.lasting.load import lasting_load
+from bench.lasting.load import TURNS, lasting_load
 from bench.lasting.thirds import CLASSES
 from bench.lasting.verdict import judge
 from bench.simulation.catalogue import find_profile
@@ -96,11 +96,13 @@ def test_a_lasting_load_repeats_the_pattern_of_its_trace_and_tells_no_length(
     assert times == sorted(times) and len(times) == REQUESTS
     gaps = [after - before for before, after in pairwise(times)]
     assert gaps[:59] == pytest.approx(gaps[60:119])
+    turn = REQUESTS // TURNS
+    assert gaps[: turn - 1] == pytest.approx(gaps[-(turn - 1) :])
     assert not any(demand.told for demand in load.demands)
     half = lasting_load("sample", REQUESTS, 1.0, PROFILE).demands[-1].arrival.at_s
     assert half == pytest.approx(2 * times[-1])
     with pytest.raises(BadLoad, match="at once"):
-        lasting_load("sample", 1, 2.0, PROFILE)
+        lasting_load("sample", TURNS, 2.0, PROFILE)
 
 
 def test_the_command_names_each_class_and_says_which_strategy_does_not_hold(

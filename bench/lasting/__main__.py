@@ -5,6 +5,7 @@
 
 Simulates twice the load that can be served, in the trace's own pattern of arrivals, with
 lengths untold and costs told wrong. On the slow `cpu` profile that makes hours of an hour.
+The load comes in four equal turns, the first of which fills the queue; thirds are the others.
 A class may not be answered less in the last third of the time than half of what it was in the
 first, plans may not become dearer, and a strategy may keep nothing of requests that have ended.
 Prints a line for each strategy; the status is 1 when one does not hold.
@@ -46,20 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadLoad, BadProfile, UnknownScheduler, OSError) as error:
         print(f"bench.lasting: {error}", file=sys.stderr)
         return 2
-    console.print(_heading(load, verdicts), _table(verdicts), *_faults(verdicts), sep="\n")
+    console.print(_heading(load), _table(verdicts), *_faults(verdicts), sep="\n")
     return int(any(verdict.faults for verdict in verdicts))
 
 
-def _heading(load: Load, verdicts: Sequence[Verdict]) -> str:
+def _heading(load: Load) -> str:
     hours = load.demands[-1].arrival.at_s / 3600
-    asked = next(([third.asked for third in v.thirds] for v in verdicts if v.thirds), [])
-    whole = sum(asked) or 1
-    parts = " / ".join(f"{3 * tokens / whole:.2f}" for tokens in asked)
-    return f"{load.name}, arriving for {hours:.1f} h; load of the thirds to the mean: {parts}"
+    return f"{load.name}, arriving for {hours:.1f} h"
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
-    """Percentages answered in the first third and in the last."""
+    """Percentages answered in the first third and in the last; calls in all three."""
     table = Table(box=None, pad_edge=False)
     table.add_column("strategy, costs told")
     for name in (*CLASSES, "calls a plan", "objects held", "holds"):

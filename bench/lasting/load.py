@@ -20,25 +20,29 @@ RULES = Rules(
     timed_share=0.3,
     told=False,
 )
+TURNS = 4
 PATIENCE = 10.0, 60.0  # times what a mean request takes alone
 
 
 def lasting_load(
     trace: str, requests: int, times: float, profile: Profile, seed: int = 0
 ) -> Load:
-    """The first `requests` of a trace, over and over where it has fewer, at `times` the rate
-    that a busy engine answers them at. A tenth is urgent, a twentieth is of the light tenant,
-    three in ten have deadlines; no length is told. All callers leave in the end, untold, some
-    soon and some late: so a queue stops growing, and a long run's end may be like its
-    beginning. Raises BadLoad, or OSError for a file that cannot be read."""
-    found = trace_load(trace, Cut(requests=requests), Rules(told=False), profile)
+    """The first part of a trace TURNS times over, `requests` in all, at `times` the rate that
+    a busy engine answers them at; the trace itself over and over where it has fewer. So each
+    turn asks for the same, the first one fills the queue up, and the others can be compared,
+    whatever an hour's end has that its beginning has not. A tenth is urgent, a twentieth is of
+    the light tenant, three in ten have deadlines; no length is told. All callers leave in the
+    end, untold, some soon and some late, so a queue stops growing. Raises BadLoad, or OSError
+    for a file that cannot be read."""
+    found = trace_load(trace, Cut(requests=requests // TURNS), Rules(told=False), profile)
     arrivals = [demand.arrival for demand in found.demands]
     alone_s = profile.costs.alone_s
     mean_s = sum(alone_s(a.prompt_tokens, a.output_tokens) for a in arrivals) / len(arrivals)
-    whole = islice(_over_and_over(arrivals), requests)
+    turn = list(islice(_over_and_over(arrivals), requests // TURNS))
+    whole = islice(_over_and_over(turn), requests)
     draw = random.Random(f"patience {seed}")
     load = Load(
-        found.name.replace(f"{len(arrivals)} requests", f"{requests} requests"),
+        f"{found.name}, in turns to {requests}",
         [
             replace(demand, patience_s=draw.uniform(*PATIENCE) * mean_s)
             for demand in demands(whole, replace(RULES, seed=seed), alone_s)

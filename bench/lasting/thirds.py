@@ -28,12 +28,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Third:
-    """Requests that arrived in a third of the time. `asked` is the tokens that they asked
-    for, by which thirds of a recorded hour differ."""
+    """Requests that arrived in a third of the time."""
 
     from_s: float
     until_s: float
-    asked: int
     parts: dict[str, Part]
 
 
@@ -46,8 +44,6 @@ def thirds(records: Sequence[Record], from_s: float) -> list[Third]:
 
 def _third(records: Sequence[Record], from_s: float, until_s: float) -> Third:
     there = [record for record in records if from_s <= record.at_s < until_s]
-    arrivals = [record.demand.arrival for record in there]
-    asked = sum(arrival.prompt_tokens + arrival.output_tokens for arrival in arrivals)
     whole = sum(record.tokens for record in there)
     parts = {}
     for name, belongs in CLASSES.items():
@@ -57,4 +53,4 @@ def _third(records: Sequence[Record], from_s: float, until_s: float) -> Third:
         parts[name] = Part(
             len(members), answered / max(1, len(members)), tokens / max(1, whole)
         )
-    return Third(from_s, until_s, asked, parts)
+    return Third(from_s, until_s, parts)

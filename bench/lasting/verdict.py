@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.lasting.load import TURNS
 from bench.lasting.thirds import Third, thirds
 from bench.lasting.watch import Watch
 from bench.simulation.choice import Choice
@@ -15,7 +16,7 @@ from schedulers.interface import Scheduler
 DECAY = 2.0
 SMALL = 0.05  # of a class that had less, a few requests are much
 CHANCE = 3.0  # standard deviations of the number of requests
-GROWTH, SPARE_CALLS = 2.0, 200.0
+GROWTH, SPARE_CALLS = 1.5, 200.0
 HELD, SPARE_OBJECTS = 0.1, 1000  # for each request that has ended; bounded memories
 
 
@@ -46,8 +47,8 @@ def judge(load: Load, profile: Profile, strategy: str, cost_error: float) -> Ver
         run = simulate(load, profile, choice, cost_error=cost_error)
     except Stalled as error:
         return Verdict(strategy, cost_error, (), (), 0, (str(error),))
-    full_s = max(demand.patience_s or 0.0 for demand in load.demands)
-    found, (watch,) = thirds(run.records, full_s), watches
+    from_s = run.records[len(run.records) // TURNS].at_s
+    found, (watch,) = thirds(run.records, from_s), watches
     calls = [watch.calls(third.from_s, third.until_s) for third in found]
     faults = [
         *_plan_faults(run),
