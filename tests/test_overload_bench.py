@@ -530,6 +530,7 @@ def test_variants_take_turns_in_every_round_each_on_a_service_of_its_own(
     services: _Services, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["tenants", "--rounds", "2", "--seconds", "0.02", "--model", "toy"]
+    arguments += ["--capacity", "50", "0.5"]
     arguments += ["--set", "engine.max_rows=8", "--out", str(tmp_path)]
     assert overload.main(arguments) == 0
     names = [settings[-1].partition("=")[2] for settings in services.settings]
@@ -553,8 +554,8 @@ def test_a_variant_that_does_not_come_up_leaves_what_was_measured_before(
             yield running
 
     monkeypatch.setattr(rounds, "service", failing)
-    arguments = ["tenants", "--seconds", "0.02", "--out", str(tmp_path)]
-    assert overload.main(arguments) == 2
+    arguments = ["tenants", "--seconds", "0.02", "--capacity", "50", "0.5"]
+    assert overload.main([*arguments, "--out", str(tmp_path)]) == 2
     written = json.loads((tmp_path / "overload-tenants.json").read_text())
     assert [one["variant"] for one in written["turns"]] == ["fair"]
 
