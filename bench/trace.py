@@ -7,8 +7,8 @@ Using Phase Splitting" (Patel et al., ISCA 2024). Prompts are made of random tok
 
 import csv
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -45,9 +45,20 @@ def read_trace(path: Path) -> list[Arrival]:
     """Read a trace file; raises ValueError with file and line when it is not one."""
     with path.open(newline="") as file:
         rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}")
-        return list(_arrivals(path, rows))
+        try:
+            columns = tuple(rows.fieldnames or ())
+            arrivals = in_order(_arrivals(path, rows)) if columns == COLUMNS else []
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: {error}") from error
+    if columns != COLUMNS:
+        raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}")
+    return arrivals
+
+
+def in_order(arrivals: Iterable[Arrival]) -> list[Arrival]:
+    """By time, which starts at the earliest: not every recording is sorted."""
+    found = sorted(arrivals, key=lambda arrival: arrival.at_s)
+    return [replace(arrival, at_s=arrival.at_s - found[0].at_s) for arrival in found]
 
 
 def _arrivals(path: Path, rows: "csv.DictReader[str]") -> Iterator[Arrival]:
@@ -57,10 +68,11 @@ def _arrivals(path: Path, rows: "csv.DictReader[str]") -> Iterator[Arrival]:
             # fromisoformat takes six digits of a second, the traces have seven
             at = datetime.fromisoformat(row["TIMESTAMP"][:26])
             prompt, output = int(row["ContextTokens"]), int(row["GeneratedTokens"])
+            first = first or at
+            at_s = (at - first).total_seconds()
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}:{rows.line_num}: {error}") from error
-        first = first or at
-        yield Arrival((at - first).total_seconds(), prompt, output)
+        yield Arrival(at_s, prompt, output)
 
 
 def trace_jobs(trace: list[Arrival], scale: Scale, vocab_size: int, seed: int = 0) -> list[Job]:

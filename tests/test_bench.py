@@ -187,6 +187,30 @@ def test_a_broken_line_of_a_trace_is_named(tmp_path: Path) -> None:
         read_trace(path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,\xff\n",
+        b"TIMESTAMP,ContextTokens,GeneratedTokens\n" + b"1" * 200_000,
+        b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        b"2023-11-16 18:15:46,3,4\n2023-11-16 18:15:46+00:00,3,4\n",
+    ],
+    ids=["no text", "a long field", "with and without a time zone"],
+)
+def test_a_trace_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.csv"):
+        read_trace(path)
+
+
+def test_requests_of_a_trace_come_in_order_however_they_were_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "unsorted.csv"
+    lines = [f"2023-11-16 18:15:{second},{second},1\n" for second in (46, 44, 59)]
+    path.write_text("".join(["TIMESTAMP,ContextTokens,GeneratedTokens\n", *lines]))
+    assert [(a.at_s, a.prompt_tokens) for a in read_trace(path)] == [(0, 44), (2, 46), (15, 59)]
+
+
 def test_a_trace_is_scaled_in_time_and_tokens() -> None:
     trace = [Arrival(0.0, 100, 10), Arrival(8.0, 400, 30), Arrival(9.0, 1, 1)]
     jobs = trace_jobs(trace, Scale(time=0.5, tokens=0.1, seconds=9), vocab_size=50)

@@ -60,11 +60,11 @@ def test_a_bad_mooncake_line_is_named(tmp_path: Path, line: str, said: str) -> N
     assert f"{path}{said}" in str(error.value)
 
 
-def test_a_mooncake_trace_starts_at_zero_and_keeps_its_blocks(tmp_path: Path) -> None:
+def test_a_mooncake_trace_starts_at_its_earliest_and_keeps_its_blocks(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(
-        '{"timestamp": 2500, "input_length": 600, "output_length": 52, "hash_ids": [46, 7]}\n'
         '{"timestamp": 3750, "input_length": 5, "output_length": 1, "hash_ids": [8]}\n'
+        '{"timestamp": 2500, "input_length": 600, "output_length": 52, "hash_ids": [46, 7]}\n'
     )
     assert read_mooncake(path) == [Arrival(0.0, 600, 52, (46, 7)), Arrival(1.25, 5, 1, (8,))]
 

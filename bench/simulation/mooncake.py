@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.trace import Arrival
+from bench.trace import Arrival, in_order
 
 BLOCK_TOKENS = 512
 
@@ -25,12 +25,11 @@ class _Line(msgspec.Struct):
 def read_mooncake(path: Path) -> list[Arrival]:
     """Read a trace file; raises ValueError with file and line when it is not one."""
     with path.open("rb") as file:
-        return list(_arrivals(path, file))
+        return in_order(_arrivals(path, file))
 
 
 def _arrivals(path: Path, lines: Iterator[bytes]) -> Iterator[Arrival]:
     decoder = msgspec.json.Decoder(_Line)
-    first_ms: float | None = None
     for number, text in enumerate(lines, start=1):
         try:
             line = decoder.decode(text)
@@ -38,6 +37,6 @@ def _arrivals(path: Path, lines: Iterator[bytes]) -> Iterator[Arrival]:
             raise ValueError(f"{path}:{number}: {error}") from error
         if len(line.hash_ids) != -(-line.input_length // BLOCK_TOKENS):
             raise ValueError(f"{path}:{number}: {BLOCK_TOKENS} tokens a hash id expected")
-        first_ms = line.timestamp if first_ms is None else first_ms
-        at_s = (line.timestamp - first_ms) / 1000
-        yield Arrival(at_s, line.input_length, line.output_length, line.hash_ids)
+        yield Arrival(
+            line.timestamp / 1000, line.input_length, line.output_length, line.hash_ids
+        )
