@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -16,13 +16,12 @@ from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
 from bench.simulation.engine import Stalled
-from bench.simulation.figures import SLO, usual_slo
 from bench.simulation.loads import BadLoad, Cut
 from bench.simulation.parallel import Workers
 from bench.simulation.profile import Profile
 from cli.as_json import print_json
-from cli.simulate import MISTAKES, limited, line_of, read_choice
-from cli.simulated_load import read_rules
+from cli.simulate import MISTAKES, limited, line_of, read_choice, read_slo
+from cli.simulated_load import ClassesWanted, read_rules
 from schedulers.registry import UnknownScheduler
 
 
@@ -34,19 +33,12 @@ class Wanted:
     cut: Cut
     profile: str
     limits: Sequence[str]
-    priorities: str | None
-    tenants: str | None
-    slack: float | None
-    first_token_slack: float | None
-    pace: float | None
-    timed_share: float
-    told: bool
+    classes: ClassesWanted
     objective: str | None
     schedulers: Sequence[str]
     what_if: float
     ttft_s: float | None
     tpot_s: float | None
-    seed: int
     jobs: int
     as_json: bool
 
@@ -83,24 +75,12 @@ def _capacity(task: tuple[Load, Profile]) -> Capacity | str:
 def _question(wanted: Wanted) -> Question:
     """Raises one of MISTAKES."""
     profile = limited(find_profile(wanted.profile), wanted.limits)
-    rules = replace(
-        read_rules(wanted.priorities, wanted.tenants, wanted.slack, wanted.seed),
-        first_token_slack=wanted.first_token_slack,
-        pace=wanted.pace,
-        timed_share=wanted.timed_share,
-        told=wanted.told,
-    )
-    traffic = Traffic(wanted.trace, wanted.cut, rules)
-    usual = usual_slo(profile)
-    slo = SLO(
-        usual.ttft_s if wanted.ttft_s is None else wanted.ttft_s,
-        usual.tpot_s if wanted.tpot_s is None else wanted.tpot_s,
-    )
+    traffic = Traffic(wanted.trace, wanted.cut, read_rules(wanted.classes))
     return Question(
         traffic,
         profile,
         _objective(wanted.objective, traffic.load(1.0, profile)),
-        slo,
+        read_slo(profile, wanted.ttft_s, wanted.tpot_s),
         wanted.what_if,
         [_offered(text) for text in wanted.schedulers],
     )

@@ -88,25 +88,22 @@ def advise(
     """Find the strategy and limits that serve a trace best, by simulation."""
     from bench.simulation.loads import Cut
     from cli.advise import Wanted, run_advice
+    from cli.simulated_load import ClassesWanted
 
     wanted = Wanted(
         trace=trace,
         cut=Cut(start, seconds, requests, speedup, token_scale),
         profile=profile,
         limits=limits or [],
-        priorities=priorities,
-        tenants=tenants,
-        slack=deadline_slack,
-        first_token_slack=first_token_slack,
-        pace=pace,
-        timed_share=1.0 if deadline_share is None else deadline_share,
-        told=lengths == "told",
+        classes=ClassesWanted(
+            *(priorities, tenants, deadline_slack, first_token_slack),
+            *(pace, deadline_share, lengths, seed),
+        ),
         objective=None if objective is None else objective.value,
         schedulers=scheduler or [],
         what_if=what_if,
         ttft_s=slo_ttft,
         tpot_s=slo_tpot,
-        seed=seed,
         jobs=jobs or os.cpu_count() or 1,
         as_json=as_json,
     )

@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from bench.extras import MissingExtra, simulation_pictures
 from bench.simulation.bound import bound, expect_arrivals
+from bench.simulation.capacity import find_capacity
 from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
@@ -24,6 +25,7 @@ from bench.simulation.output import Simulated, file_name, save, save_requests
 from bench.simulation.profile import BadProfile, Profile
 from bench.simulation.run import Run
 from bench.simulation.tables import tables
+from cli.as_json import print_json
 from cli.options import read_options
 from cli.simulated_load import LoadWanted, at_capacity, read_load
 from schedulers.registry import UnknownScheduler
@@ -61,7 +63,6 @@ class Wanted:
     limits: Sequence[str]
     load: LoadWanted
     cost_error: float
-    capacity: bool
     bound: bool
     ttft_s: float | None
     tpot_s: float | None
@@ -80,8 +81,7 @@ def run_simulation(wanted: Wanted) -> int:
         choices = [read_choice(text) for text in wanted.schedulers]
         profile = limited(find_profile(wanted.profile), wanted.limits)
         window = None if wanted.gantt is None else read_window(wanted.gantt)
-        if not (choices or wanted.capacity):
-            raise BadLoad("nothing to simulate: name a --scheduler")
+        _expect_one_task(wanted, choices)
         load = _load(wanted, profile, console)
         if load is None:
             return 0
@@ -96,11 +96,7 @@ def run_simulation(wanted: Wanted) -> int:
     except (Stalled, BrokenScheduler) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
-    usual = usual_slo(profile)
-    slo = SLO(
-        usual.ttft_s if wanted.ttft_s is None else wanted.ttft_s,
-        usual.tpot_s if wanted.tpot_s is None else wanted.tpot_s,
-    )
+    slo = read_slo(profile, wanted.ttft_s, wanted.tpot_s)
     name = load.name
     if wanted.cost_error:
         name += f", costs told {wanted.cost_error:+.0%}"
@@ -122,6 +118,17 @@ def run_simulation(wanted: Wanted) -> int:
         for fault in run.faults[:FAULTS_SHOWN]:
             print(f"walkway: {run.label}: {fault}", file=sys.stderr)
     return 0
+
+
+def _expect_one_task(wanted: Wanted, choices: Sequence[Choice]) -> None:
+    if wanted.load.capacity and (choices or wanted.bound):
+        raise BadLoad("--capacity runs fcfs alone: leave out --scheduler and --bound")
+    if not (choices or wanted.load.capacity):
+        raise BadLoad("nothing to simulate: name a --scheduler")
+    files = [file_name(choice.label) for choice in choices]
+    for choice, name in zip(choices, files, strict=True):
+        if files.count(name) > 1:
+            raise BadLoad(f"--scheduler {choice.label!r}: two would write {name}.csv")
 
 
 def _pictures(wanted: bool | None) -> ModuleType | None:
@@ -158,9 +165,23 @@ def limited(profile: Profile, assignments: Sequence[str]) -> Profile:
     for name in sorted(given.keys() - LIMITS):
         raise BadProfile(f"no limit {name!r}; there are {', '.join(sorted(LIMITS))}")
     try:
-        return msgspec.convert(msgspec.to_builtins(profile) | given, Profile)
+        found = msgspec.convert(msgspec.to_builtins(profile) | given, Profile)
     except msgspec.ValidationError as error:
         raise BadProfile(f"limits: {error}") from error
+    if found.max_step_tokens <= found.max_rows:
+        raise BadProfile(
+            f"limits: max_step_tokens ({found.max_step_tokens}) must be above max_rows "
+            f"({found.max_rows}), as in the service"
+        )
+    return found
+
+
+def read_slo(profile: Profile, ttft_s: float | None, tpot_s: float | None) -> SLO:
+    """The usual one of the profile where none is given."""
+    usual = usual_slo(profile)
+    return SLO(
+        usual.ttft_s if ttft_s is None else ttft_s, usual.tpot_s if tpot_s is None else tpot_s
+    )
 
 
 def read_window(text: str) -> tuple[float, float]:
@@ -184,18 +205,21 @@ def line_of(error: Exception) -> str:
 def _load(wanted: Wanted, profile: Profile, console: Console) -> Load | None:
     """What to simulate; None where only its capacity was asked for, which is printed."""
     load, times = read_load(wanted.load, profile), wanted.load.times_capacity
-    if times is None:
+    if not wanted.load.finds_capacity:
         return load
     with console.status("capacity") as status:
-        hasty, found = at_capacity(
-            load, profile, times, lambda tried: status.update(f"capacity: {tried:.3g} times")
+        found = find_capacity(
+            load, profile, lambda tried: status.update(f"capacity: {tried:.3g} times")
         )
-    print(
-        f"capacity: {found.times:.3g} times the rate of {load.name}, "
-        f"{found.requests_per_s:.3g} requests/s; saturated {found.saturated:.3g} times",
-        file=sys.stdout if wanted.capacity else sys.stderr,
-    )
-    return None if wanted.capacity else hasty
+    if times is None and wanted.as_json:
+        print_json({"load": load.name, **asdict(found)})
+    else:
+        print(
+            f"capacity: {found.requests_per_s:.3g} requests/s, {found.times:.3g} times the "
+            f"rate of {load.name}; saturated {found.saturated:.3g} times",
+            file=sys.stdout if times is None else sys.stderr,
+        )
+    return None if times is None else at_capacity(load, times, found)
 
 
 def _run(load: Load, profile: Profile, choice: Choice, wanted: Wanted, console: Console) -> Run:

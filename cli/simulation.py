@@ -73,8 +73,8 @@ Capacity = Annotated[
     typer.Option(
         "--capacity",
         rich_help_panel=LOAD,
-        help="Print the capacity and stop: the highest rate that fcfs keeps up with (done 5 % "
-        "of the time of arrivals late at most), by bisection.",
+        help="Only print the capacity: the highest rate that fcfs keeps up with, at most 5 % "
+        "behind the arrivals at their end; by bisection.",
     ),
 ]
 Speedup = Annotated[float, _option("TIMES", LOAD, "2: twice the trace's rate.", min=1e-6)]
@@ -88,27 +88,25 @@ Slack = Annotated[
 ]
 FirstTokenSlack = Annotated[
     float | None,
-    _option(
-        "TIMES", CLASSES, "First-token deadlines: of what the first token takes alone.", min=0
-    ),
+    _option("TIMES", CLASSES, "As --deadline-slack, for first tokens.", min=0),
 ]
 Pace = Annotated[
     float | None, _option("N", CLASSES, "Tokens a second wanted after the first.", min=1e-6)
 ]
 TimedShare = Annotated[
     float | None,
-    _option("SHARE", CLASSES, "Of requests with deadlines and pace; default: 1.", min=0, max=1),
+    _option("SHARE", CLASSES, "Requests that have these three; default: 1.", min=0, max=1),
 ]
 Lengths = Annotated[
     Literal["told", "untold"],
-    _option("told|untold", LOAD, "Whether max_tokens tells how long an answer will be."),
+    _option("told|untold", LOAD, "Whether strategies know the lengths of answers ahead."),
 ]
 CostError = Annotated[
     float,
     _option(
         "SHARE",
         MACHINE,
-        "Strategies are told costs wrong by so much; 0.3: 30 % too high.",
+        "Error of the costs that strategies see; 0.3: 30 % too high.",
         min=-0.99,
     ),
 ]
@@ -137,7 +135,7 @@ Bound = Annotated[
     typer.Option(
         "--bound",
         rich_help_panel=OUTPUT,
-        help="Also what no schedule can exceed: deadlines met, in SLO, throughput.",
+        help="Also what no schedule can exceed: deadlines met, in SLO, output tokens/s.",
     ),
 ]
 Check = Annotated[bool, typer.Option("--check", help="Check every invariant: very slow.")]
@@ -179,7 +177,7 @@ def simulate(
 ) -> None:
     """Run schedulers on a trace or a workload, on a virtual clock."""
     from cli.simulate import Wanted, run_simulation
-    from cli.simulated_load import LoadWanted
+    from cli.simulated_load import ClassesWanted, LoadWanted
 
     wanted = Wanted(
         schedulers=scheduler or [],
@@ -195,18 +193,14 @@ def simulate(
             clients=clients,
             rate_per_s=rate,
             requests=requests,
-            times_capacity=1.0 if capacity else load,
-            priorities=priorities,
-            tenants=tenants,
-            slack=deadline_slack,
-            first_token_slack=first_token_slack,
-            pace=pace,
-            timed_share=deadline_share,
-            lengths=lengths,
-            seed=seed,
+            times_capacity=load,
+            capacity=capacity,
+            classes=ClassesWanted(
+                *(priorities, tenants, deadline_slack, first_token_slack),
+                *(pace, deadline_share, lengths, seed),
+            ),
         ),
         cost_error=cost_error,
-        capacity=capacity,
         bound=bound,
         ttft_s=slo_ttft,
         tpot_s=slo_tpot,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -88,6 +89,20 @@ def test_a_capacity_is_not_looked_for_where_the_rate_is_given() -> None:
     assert ran.exit_code == 2 and "--speedup sets it" in ran.stderr
     ran = walkway("--workload", "mixed", "--clients", "2", "--capacity")
     assert ran.exit_code == 2 and "closed loop" in ran.stderr
+
+
+def test_a_capacity_for_programs_is_json() -> None:
+    ran = walkway("--trace", "sample", "--requests", "20", "--capacity", "--json")
+    assert ran.exit_code == 0, ran.output
+    found = msgspec.json.decode(ran.stdout)
+    assert found["load"] == "trace azure_conversation_sample, 20 requests"
+    assert found["requests_per_s"] > 0 and found["times"] > 0 and found["saturated"] > 0
+
+
+@pytest.mark.parametrize("idle", [("--scheduler", "fair"), ("--bound",), ("--load", "2")])
+def test_nothing_is_run_with_a_capacity_or_said_to_be(idle: tuple[str, ...]) -> None:
+    ran = walkway("--trace", "sample", "--capacity", *idle)
+    assert ran.exit_code == 2 and idle[0] in ran.stderr and not ran.stdout
 
 
 def test_a_simulation_needs_a_strategy() -> None:

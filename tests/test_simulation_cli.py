@@ -199,3 +199,18 @@ def test_the_bound_is_shown_beside_the_runs_and_written(tmp_path: Path) -> None:
     assert (tmp_path / "goodput.png").read_bytes().startswith(PNG)
     closed = walkway("simulate", "--bound", "--scheduler", "fcfs", *out)
     assert closed.exit_code == 2 and "closed loop" in closed.output
+
+
+def test_two_runs_that_would_write_the_same_file_are_refused(tmp_path: Path) -> None:
+    twice = ("--scheduler", "fcfs eviction=swap", "--scheduler", "fcfs  eviction=swap")
+    ran = walkway(*PLAIN, *SMALL, *twice, "--out", str(tmp_path))
+    assert ran.exit_code == 2 and "fcfs-eviction=swap.csv" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "limits", [("target_gap_s=0",), ("max_rows=8", "max_step_tokens=8")], ids=str
+)
+def test_limits_that_the_service_would_refuse_are_refused(limits: tuple[str, ...]) -> None:
+    options = [part for limit in limits for part in ("--limit", limit)]
+    ran = walkway(*PLAIN, *SMALL, "--scheduler", "fcfs", *options)
+    assert ran.exit_code == 2 and limits[-1].partition("=")[0] in ran.stderr

@@ -9,7 +9,7 @@ from bench.simulation.costs import StepModel
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-GapSeconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+GapSeconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
 
 class BadProfile(ValueError):
