@@ -10,7 +10,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from bench.advice.advice import Advice, Advisor, Question
 from bench.advice.objective import OBJECTIVES, Objective, usual_objective
 from bench.advice.report import Report
-from bench.advice.trial import Traffic
+from bench.advice.trial import BadPlans, Traffic
 from bench.simulation.capacity import Capacity, find_capacity
 from bench.simulation.catalogue import find_profile
 from bench.simulation.choice import Choice
@@ -44,7 +44,7 @@ class Wanted:
 
 
 def run_advice(wanted: Wanted) -> int:
-    """Exit code: 0 done, 1 a scheduler stands still, 2 a mistake in the call."""
+    """Exit code: 0 done, 1 a scheduler stands still or plans badly, 2 a mistake in the call."""
     try:
         question = _question(wanted)
         load = question.traffic.load(1.0, question.profile)
@@ -54,7 +54,7 @@ def run_advice(wanted: Wanted) -> int:
     except MISTAKES as error:
         print(f"walkway: {line_of(error)}", file=sys.stderr)
         return 2
-    except Stalled as error:
+    except (Stalled, BadPlans) as error:
         print(f"walkway: {error}", file=sys.stderr)
         return 1
     if wanted.as_json:
@@ -98,8 +98,13 @@ def _offered(text: str) -> Choice:
 
 
 def _objective(name: str | None, load: Load) -> Objective:
+    """Raises BadLoad where the load has nothing that it could measure."""
     named = [objective for objective in OBJECTIVES if objective.name == name]
-    return named[0] if named else usual_objective(load)
+    if not named:
+        return usual_objective(load)
+    if not named[0].applies(load):
+        raise BadLoad(f"--objective {name}: {named[0].needs}")
+    return named[0]
 
 
 def _advise(question: Question, workers: Workers) -> Advice:

@@ -86,6 +86,18 @@ def test_a_trace_of_one_request_has_no_capacity_and_is_served_by_any(tmp_path: P
     assert "no capacity: " in ran.stdout and "all arrive at once" in ran.stdout
 
 
+def test_what_if_at_the_rate_as_it_is_adds_nothing(tmp_path: Path) -> None:
+    ran = advise(tmp_path, steady(2, 1.0), "--what-if", "1", "--json")
+    assert msgspec.json.decode(ran.stdout)["measures"] == ["requests within the SLO"]
+
+
+def test_a_strategy_whose_plans_are_refused_is_not_advised(tmp_path: Path) -> None:
+    """The core falls back to fcfs, which would be advised under its name."""
+    ran = advise(tmp_path, steady(9, 1.0), "--scheduler", "tests.bad_schedulers:OverBudget")
+    assert ran.exit_code == 1 and not ran.stdout
+    assert "OverBudget: scheduler fault" in ran.stderr
+
+
 def test_a_limit_is_followed_as_far_as_it_helps(tmp_path: Path) -> None:
     """Prompts of 8 pages; steps cost the more the more they prefill."""
     ran = advise(tmp_path, steady(40, 4.0), "--json", "--slo-ttft", "40", rows=1)
@@ -125,7 +137,8 @@ def test_seconds_are_better_when_a_tenth_shorter_and_never_when_none_came() -> N
 
 
 def test_the_settings_are_those_of_the_service(tmp_path: Path) -> None:
-    options = {"eviction": "swap", "weights": {"team a": 2.0}}
+    weights = {"team a": 2.0, "🐎": 1e-05, "best": float("inf")}
+    options = {"eviction": "swap", "weights": weights}
     candidate = Candidate(
         Choice("fair", "fair", options), {"target_gap_s": 0.05, "max_rows": 8}
     )
@@ -145,6 +158,10 @@ def test_the_settings_are_those_of_the_service(tmp_path: Path) -> None:
         (("--limit", "rows=1"), "no limit 'rows'"),
         (("--start", "1e9"), "no requests to simulate"),
         (("--objective", "luck"), "'luck' is not one of"),
+        (("--objective", "deadlines"), "see --deadline-slack"),
+        (("--objective", "urgent"), "see --priorities"),
+        (("--objective", "tenants"), "see --tenants"),
+        (("--deadline-share", "0.5"), "--deadline-share needs a deadline"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

@@ -44,7 +44,7 @@ class Question:
         """Each tells between candidates that those before it find equal: what matters at the
         trace's rate, at the multiple, and how many requests of all are within the SLO."""
         found = [Measure(self.objective, 1.0), Measure(self.objective, self.what_if)]
-        return found if self.objective is GOODPUT else [*found, Measure(GOODPUT, 1.0)]
+        return list(dict.fromkeys([*found, Measure(GOODPUT, 1.0)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Advisor:
 
     def advise(self) -> Advice:
         """Strategies first, then one limit of the best after the other, as far as changing it
-        helps. Raises BadLoad, OSError or Stalled."""
+        helps. Raises BadLoad, OSError, Stalled or BadPlans."""
         question = self._question
         load = question.traffic.load(1.0, question.profile)
         self._try([*strategies(load), *map(Candidate, question.more)])
@@ -106,7 +106,8 @@ class Advisor:
 
     def _try(self, candidates: Sequence[Candidate]) -> None:
         """Those that were not tried yet."""
-        new = [one for one in candidates if one.label not in self._results]
+        named = {one.label: one for one in candidates}
+        new = [one for label, one in named.items() if label not in self._results]
         trials = [trial for one in new for trial in self._trials(one)]
         scores: dict[tuple[str, Measure], Score] = {}
         for trial, found in self._workers.each(run, trials):

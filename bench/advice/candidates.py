@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from bench.advice.objective import is_timed
+from bench.advice.objective import has_deadlines, has_priorities, has_tenants
 from bench.advice.trial import Candidate, Limits
 from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
@@ -16,11 +16,11 @@ def strategies(load: Load) -> Iterator[Candidate]:
     """Of equals the first is the one to take: the plainest, then those made for what the
     traffic asks."""
     names = ["fcfs"]
-    if len({demand.priority for demand in load.demands}) > 1:
+    if has_priorities(load):
         names.append("priority")
-    if len({demand.tenant for demand in load.demands}) > 1:
+    if has_tenants(load):
         names.append("fair")
-    if any(map(is_timed, load.demands)):
+    if has_deadlines(load):
         names.append("deadline")
     names.append("shortest")
     if load.shares_prefixes:

@@ -32,11 +32,13 @@ class Figure(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Objective:
     """`of` gives a figure of some requests of a run: a share, which is the better the higher,
-    or `seconds`, the lower."""
+    or `seconds`, the lower. It `applies` to a load that has what it `needs`."""
 
     name: str
     title: str
     of: Callable[[Sequence[Record], SLO], Figure]
+    applies: Callable[[Load], bool]
+    needs: str = ""
     seconds: bool = False
 
     def score(self, records: Sequence[Record], slo: SLO) -> Score:
@@ -105,18 +107,47 @@ def is_timed(demand: Demand) -> bool:
     return any(wish is not None for wish in wishes)
 
 
-GOODPUT = Objective("goodput", "requests within the SLO", _goodput)
-DEADLINES = Objective("deadlines", "deadlines met", _deadlines)
-URGENT = Objective("urgent", "p95 TTFT of the most urgent", _urgent, seconds=True)
-TENANTS = Objective("tenants", "requests within the SLO, mean of the tenants", _tenants)
-OBJECTIVES = (GOODPUT, DEADLINES, URGENT, TENANTS)
+def has_deadlines(load: Load) -> bool:
+    """Whether any request has a deadline or wants a pace."""
+    return any(map(is_timed, load.demands))
+
+
+def has_priorities(load: Load) -> bool:
+    """Whether some requests are more urgent than others."""
+    return len({demand.priority for demand in load.demands}) > 1
+
+
+def has_tenants(load: Load) -> bool:
+    """Whether there are several tenants."""
+    return len({demand.tenant for demand in load.demands}) > 1
+
+
+DEADLINES = Objective(
+    "deadlines",
+    "deadlines met",
+    _deadlines,
+    has_deadlines,
+    "no request has a deadline; see --deadline-slack, --first-token-slack and --pace",
+)
+URGENT = Objective(
+    "urgent",
+    "p95 TTFT of the most urgent",
+    _urgent,
+    has_priorities,
+    "all requests have the same priority; see --priorities",
+    seconds=True,
+)
+TENANTS = Objective(
+    "tenants",
+    "requests within the SLO, mean of the tenants",
+    _tenants,
+    has_tenants,
+    "all requests have the same tenant; see --tenants",
+)
+GOODPUT = Objective("goodput", "requests within the SLO", _goodput, lambda load: True)
+OBJECTIVES = (DEADLINES, URGENT, TENANTS, GOODPUT)
 
 
 def usual_objective(load: Load) -> Objective:
     """Deadlines or paces where there are some, else the urgent, the tenants, or goodput."""
-    demands = load.demands
-    if any(map(is_timed, demands)):
-        return DEADLINES
-    if len({demand.priority for demand in demands}) > 1:
-        return URGENT
-    return TENANTS if len({demand.tenant for demand in demands}) > 1 else GOODPUT
+    return next(objective for objective in OBJECTIVES if objective.applies(load))

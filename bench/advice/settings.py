@@ -26,8 +26,8 @@ def _lines(candidate: Candidate, machine: Profile) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
-    """A TOML value; but for tables JSON's are the same."""
+    """A TOML value: JSON's are the same but for tables and infinite numbers."""
     if isinstance(value, Mapping):
-        pairs = (f"{json.dumps(name)} = {_value(of)}" for name, of in value.items())
+        pairs = (f"{_value(name)} = {_value(of)}" for name, of in value.items())
         return f"{{ {', '.join(pairs)} }}"
-    return json.dumps(value)
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

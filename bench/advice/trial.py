@@ -59,9 +59,16 @@ class Trial:
     slo: SLO
 
 
+class BadPlans(RuntimeError):
+    """A strategy made plans that were refused: `fcfs` planned in its place, so that the run is
+    not the strategy's."""
+
+
 def run(trial: Trial) -> list[Score]:
-    """Simulate it; a score for each objective. Raises Stalled."""
+    """Simulate it; a score for each objective. Raises Stalled or BadPlans."""
     profile = trial.candidate.machine(trial.profile)
     load = trial.traffic.load(trial.times, profile)
-    records = simulate(load, profile, trial.candidate.choice).records
-    return [objective.score(records, trial.slo) for objective in trial.objectives]
+    done = simulate(load, profile, trial.candidate.choice)
+    if done.faults:
+        raise BadPlans(f"{trial.candidate.label}: {done.faults[0]}")
+    return [objective.score(done.records, trial.slo) for objective in trial.objectives]
