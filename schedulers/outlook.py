@@ -83,21 +83,24 @@ class Outlook:
             return 0.0
         return self.costs.prefill_s(min(pending, budget), view.known - pending)
 
-    def spare_s(self, view: RequestView, prefill_s: float, step_s: float) -> float:
-        """Of `view`, if its prefill takes so long and a token then `step_s`; below 0 when it
-        is late, infinite when it wants nothing."""
+    def spare_s(
+        self, view: RequestView, prefill_s: float, step_s: float, rest: int | None = None
+    ) -> float:
+        """Of `view`, if its prefill takes so long and each of `rest` tokens (probably) then
+        `step_s`; below 0 when it is late, infinite when it wants nothing."""
+        rest = self.rest(view) if rest is None else rest
         now_s, spare_s = self._snap.now_s, inf
         if view.deadline_s is not None:
-            spare_s = view.deadline_s - now_s - prefill_s - self.rest(view) * step_s
+            spare_s = view.deadline_s - now_s - prefill_s - rest * step_s
         if view.first_token_deadline_s is not None and not view.output_tokens:
             first_s = view.first_token_deadline_s - now_s - prefill_s - self.costs.step_s
             spare_s = min(spare_s, first_s)
         if view.tokens_per_second:
-            spare_s = min(spare_s, self._stream_s(view, prefill_s, step_s))
+            spare_s = min(spare_s, self._stream_s(view, prefill_s, step_s, rest))
         return spare_s
 
-    def _stream_s(self, view: RequestView, prefill_s: float, step_s: float) -> float:
-        rest, wanted_s = self.rest(view), 1 / (view.tokens_per_second or inf)
+    def _stream_s(self, view: RequestView, prefill_s: float, step_s: float, rest: int) -> float:
+        wanted_s = 1 / (view.tokens_per_second or inf)
         if not view.output_tokens:
             return (rest - 1) * (wanted_s - step_s)
         first_s = self._first_s.setdefault(view.id, self._snap.now_s)

@@ -58,7 +58,7 @@ class TimedStep:
         hopeless: Hopeless,
     ) -> None:
         """Grant decode rows, then chunks and those that wait, each in its order."""
-        waiting = chain(self._not_late(timed, hopeless), self._try(), patient)
+        waiting = chain(self._not_late(timed, hopeless), self._try(self._doubtful), patient)
         candidates = self._favoured.first(self._snap, waiting)
         share(self._snap, self.draft, self._running, candidates, self.place, self._join)
 
@@ -97,31 +97,38 @@ class TimedStep:
     def _not_late(
         self, timed: Iterable[RequestView], hopeless: Hopeless
     ) -> Iterator[RequestView]:
-        """Those that make it at the pace of late; others that still can are doubtful."""
+        """Those that make it at the pace of late, in order. One that does so only if its answer
+        is short, as its deadline may say, keeps its place, but holds up none once it runs.
+        Others are doubtful."""
+        outlook = self._outlook
         for view in islice(timed, MAX_SEEN):
             if hopeless.has(self._snap, view):
                 continue
-            if not self._is_late(view, self._outlook.step_s):
+            if not self._is_late(view, outlook.rest(view)):
                 yield view
+            elif not self._is_late(view, outlook.least_rest(view)):
+                yield from self._try([view])
             else:
                 self._doubtful.append(view)
 
-    def _try(self) -> Iterator[RequestView]:
-        """The doubtful, while there is much more room than they take."""
-        for view in self._doubtful:
+    def _try(self, doubtful: Iterable[RequestView]) -> Iterator[RequestView]:
+        """Requests that will probably be late, while there is much more room than they take."""
+        for view in doubtful:
             yield view
             if view.id in self.draft.tokens:
                 self._tried.add(view.id)
 
-    def _is_late(self, view: RequestView, step_s: float) -> bool:
-        """Asks the cache only where that decides."""
-        outlook, uncached = self._outlook, view.known - view.computed
-        if outlook.spare_s(view, outlook.prefill_s(view, uncached), step_s) >= 0:
+    def _is_late(self, view: RequestView, rest: int) -> bool:
+        """At the pace of late, with `rest` tokens to come. Asks the cache only where that
+        decides."""
+        outlook, step_s = self._outlook, self._outlook.step_s
+        uncached_s = outlook.prefill_s(view, view.known - view.computed)
+        if outlook.spare_s(view, uncached_s, step_s, rest) >= 0:
             return False
-        if outlook.spare_s(view, 0.0, step_s) < 0:
+        if outlook.spare_s(view, 0.0, step_s, rest) < 0:
             return True
         prefill_s = outlook.prefill_s(view, self._snap.pending(view))
-        return outlook.spare_s(view, prefill_s, step_s) < 0
+        return outlook.spare_s(view, prefill_s, step_s, rest) < 0
 
     def _join(self, view: RequestView) -> bool:
         """Whether the next in order may try."""

@@ -7,7 +7,8 @@ import pytest
 from models.batch import Sampling
 from schedulers.deadline import DeadlineOptions
 from schedulers.hopeless import MAX_REFUSED
-from schedulers.interface import StepCosts
+from schedulers.interface import RequestId, StepCosts
+from service.lengths import FEW
 from service.messages import Finish, Submit
 from tests.cores import Answers, make_submit
 from tests.watched import Scene
@@ -105,6 +106,22 @@ def test_who_would_be_late_at_the_pace_of_late_is_tried_behind_the_others(
     ran = found.step(late, request(3, 900.0, tokens=20), after_s=0.0)
     assert [id for id in ran if id > 1] == joins
     assert not found.plan.refuse
+
+
+def test_one_that_makes_it_if_its_answer_is_short_keeps_its_place() -> None:
+    """Nine tokens are usual, which it could not have in time; its caller may know better."""
+    found = scene(rows=4, budget=40)
+    for id in range(100, 100 + FEW):
+        found.step(request(id))
+        while found.core.requests[RequestId(id)].output_tokens < 9:
+            found.step()
+        found.core.end(id, Finish.STOP, found.now_s)
+    found.step(request(0, max_tokens=30), request(1, max_tokens=30))
+    found.step(after_s=2.0)
+    found.step(after_s=2.0)
+    short = request(2, found.now_s + 20.0, tokens=10)
+    ran = found.step(short, request(3, 900.0, tokens=20))
+    assert [id for id in ran if id > 1] == [2, 3]
 
 
 def test_what_the_cache_has_of_a_prompt_costs_nothing() -> None:
