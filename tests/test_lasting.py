@@ -112,5 +112,15 @@ def test_the_command_names_each_class_and_says_which_strategy_does_not_hold(
     assert lasting.main([*arguments, "fcfs"]) == 0
     said = capsys.readouterr().out
     assert all(name in said for name in CLASSES) and "fcfs +30%" in said
+    assert max(map(len, said.splitlines())) <= 80
     assert lasting.main([*arguments, "none"]) == 2
     assert "unknown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("--times", "-1"), ("--cost-error", "-1")])
+def test_a_load_or_a_cost_of_nothing_is_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        lasting.main(arguments)
+    assert "is no number above" in capsys.readouterr().err

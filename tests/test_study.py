@@ -157,3 +157,39 @@ def test_a_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "absent.csv" in capsys.readouterr().err
     assert main((*SMALL, str(tmp_path), "--profile", "tpu")) == 2
     assert "bench.study: no profile 'tpu'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--load", "0"), "'0' is no number above 0"),
+        (("--load", "nan"), "'nan' is no number above 0"),
+        (("--rows", "0"), "'0' is no whole number of at least 1"),
+        (("--requests", "some"), "'some' is no whole number of at least 1"),
+        (("--scheduler", "nosuch"), "invalid choice: 'nosuch'"),
+    ],
+)
+def test_arguments_that_make_no_study_are_named(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--scenario", "tenants", "--scheduler", "deadline"), "nothing to run"),
+        (("--trace", "a=sample", "--trace", "a=other.csv"), "the same label: a, a"),
+        (("--scenario", "urgent", "--requests", "3", "--load", "1"), "none is urgent"),
+    ],
+)
+def test_a_study_of_nothing_is_refused(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(("--jobs", "1", "--out", str(tmp_path), *arguments)) == 2
+    assert said in capsys.readouterr().err

@@ -8,7 +8,8 @@ lengths untold and costs told wrong. On the slow `cpu` profile that makes hours 
 The load comes in four equal turns, the first of which fills the queue; thirds are the others.
 A class may not be answered less in the last third of the time than half of what it was in the
 first, plans may not become dearer, and a strategy may keep nothing of requests that have ended.
-Prints a line for each strategy; the status is 1 when one does not hold.
+Prints a line for each strategy, with the percentages answered in the first and in the
+last third of the time; the status is 1 when one does not hold.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import count, error_share, positive
 from bench.lasting.load import lasting_load
 from bench.lasting.thirds import CLASSES
 from bench.lasting.verdict import Verdict, judge
@@ -28,7 +30,7 @@ from bench.simulation.profile import BadProfile
 from schedulers.registry import BUILT_IN, UnknownScheduler
 
 COST_ERRORS = (-0.3, 0.3)
-WIDTH = 140
+WIDTH = 80
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,15 +59,15 @@ def _heading(load: Load) -> str:
 
 
 def _table(verdicts: Sequence[Verdict]) -> Table:
-    """Percentages answered in the first third and in the last; calls in all three."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("strategy, costs told")
-    for name in (*CLASSES, "calls a plan", "objects held", "holds"):
+    """Percentages answered and calls of a plan, each in the first third and in the last."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("%, costs told")
+    for name in (*CLASSES, "calls", "held", ""):
         table.add_column(name, justify="right")
     for one in verdicts:
         parts = [_change(one, name) for name in CLASSES]
-        calls = " ".join(f"{calls:.0f}" for calls in one.calls)
-        holds = "NO" if one.faults else "yes"
+        calls = " ".join(f"{one.calls[at]:.0f}" for at in (0, -1)) if one.calls else "-"
+        holds = "NO" if one.faults else "ok"
         name = f"{one.strategy} {one.cost_error:+.0%}"
         table.add_row(name, *parts, calls, str(one.held), holds)
     return table
@@ -75,7 +77,7 @@ def _change(verdict: Verdict, name: str) -> str:
     if not verdict.thirds:
         return "-"
     first, last = (verdict.thirds[at].parts[name].answered for at in (0, -1))
-    return f"{first:.0%} {last:.0%}"
+    return f"{100 * first:.0f} {100 * last:.0f}"
 
 
 def _faults(verdicts: Sequence[Verdict]) -> list[str]:
@@ -92,12 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--trace", default="sample", help="a file; default: the sample, over and over")
-    add("--requests", type=int, default=1000)
+    add("--requests", type=count, default=1000)
     add("--profile", default="cpu")
-    add("--times", type=float, default=2.0, help="the load that can be served; default: 2")
+    add("--times", type=positive, default=2.0, help="multiple of the load that can be served")
     add("--scheduler", action="append", help="only these; default: all built-in ones")
-    add("--cost-error", action="append", type=float, help="default: -0.3 and 0.3")
-    add("--seed", type=int, default=0, help="of classes, which are drawn")
+    add("--cost-error", action="append", type=error_share, help="default: -0.3 and 0.3")
+    add("--seed", type=int, default=0, help="of classes, which are drawn at random")
     return parser
 
 

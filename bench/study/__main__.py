@@ -20,7 +20,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.arguments import count, positive
 from bench.extras import MissingExtra, study_plots
+from bench.simulation.engine import Stalled
 from bench.simulation.loads import BadLoad
 from bench.simulation.parallel import Workers
 from bench.simulation.profile import BadProfile
@@ -33,13 +35,14 @@ from bench.study.table import capacities, tables, targets
 
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
 LOADS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-FAILURES = (MissingExtra, BadLoad, BadProfile, OSError, msgspec.DecodeError)
+STRATEGIES = sorted({strategy for one in SCENARIOS for strategy in one.strategies})
+FAILURES = (MissingExtra, BadLoad, BadProfile, Stalled, OSError, msgspec.DecodeError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     chosen = [one for one in SCENARIOS if one.name in (options.scenario or NAMES)]
-    loads = sorted(options.load or LOADS)
+    loads = sorted(set(options.load or LOADS))
     try:
         plots = study_plots()
         for folder in filter(None, (options.out, options.pictures)):
@@ -47,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         grounds = _grounds(options)
         store = Store(options.out / "study.jsonl")
         wanted = list(cells(grounds, chosen, loads, options.scheduler))
+        if not wanted:
+            raise BadLoad("nothing to run: none of the scenarios has that scheduler")
         with _bar() as bar, Workers(options.jobs) as workers:
             task = bar.add_task("", total=None)
             matrix = run(
@@ -90,6 +95,9 @@ def _bar() -> Progress:
 def _grounds(options: argparse.Namespace) -> list[Ground]:
     traces = options.trace or ["sample"]
     labelled = [text.partition("=") if "=" in text else (text, "", text) for text in traces]
+    labels = [label for label, _, _ in labelled]
+    if len(set(labels)) < len(labels):
+        raise BadLoad(f"two traces have the same label: {', '.join(labels)}")
     return [
         Ground(label, path, profile, rows, options.requests, options.seed)
         for profile in options.profile or ["h100-8b"]
@@ -106,12 +114,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", action="append", choices=NAMES, help="default: all")
     add("--trace", action="append", metavar="LABEL=FILE", help="or `sample`, the default")
     add("--profile", action="append", help="default: h100-8b")
-    add("--rows", action="append", type=int, help="the profile's max_rows; default: 64")
-    add("--load", action="append", type=float, help="default: 0.5 to 4 times the capacity")
-    add("--scheduler", action="append", default=[], help="only these; default: all")
-    add("--requests", type=int, default=1000, help="the first of each trace")
-    add("--seed", type=int, default=0, help="of classes, which are drawn")
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: cores")
+    add("--rows", action="append", type=count, help="the profile's max_rows; default: 64")
+    add("--load", action="append", type=positive, help="default: 0.5 to 4 times the capacity")
+    add(
+        "--scheduler",
+        action="append",
+        default=[],
+        choices=STRATEGIES,
+        metavar="NAME",
+        help="only these; default: all",
+    )
+    add("--requests", type=count, default=1000, help="the first of each trace")
+    add("--seed", type=int, default=0, help="of classes, which are drawn at random")
+    add("--jobs", type=count, default=os.cpu_count() or 1, help="processes; default: cores")
     add("--out", type=Path, default=Path("bench/out/study"))
     add("--pictures", type=Path, help="folder for those of docs/schedulers.md")
     return parser

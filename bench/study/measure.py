@@ -8,7 +8,7 @@ from bench.simulation.choice import Choice
 from bench.simulation.demand import Load
 from bench.simulation.engine import simulate
 from bench.simulation.figures import usual_slo
-from bench.simulation.loads import Cut, trace_load
+from bench.simulation.loads import BadLoad, Cut, trace_load
 from bench.simulation.profile import Profile
 from bench.simulation.saturation import FCFS
 from bench.study.cells import Cell, Ground
@@ -28,7 +28,7 @@ def capacity(ground: Ground) -> float:
 
 
 def measure(cell: Cell, capacity: float) -> Outcome:
-    """Run a cell, whose ground has this capacity."""
+    """Run a cell, whose ground has this capacity. Raises BadLoad."""
     profile = cell.ground.machine()
     load = _load(cell.ground, cell.scenario, cell.load * capacity, profile)
     if cell.strategy == BOUND:
@@ -76,4 +76,6 @@ def _load(ground: Ground, kind: str, speedup: float, profile: Profile) -> Load:
 
 def _urgent_only(load: Load, one_by_one: bool) -> Load:
     urgent = [demand for demand in load.demands if demand.priority >= URGENT]
+    if not urgent:
+        raise BadLoad(f"{load.name}: none is urgent, so there are too few")
     return replace(load, demands=urgent, clients=1 if one_by_one else None)
