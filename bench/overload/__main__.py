@@ -97,8 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help="for which load comes; default: three times the longest time that an option of "
-        "the strategies is about",
+        help="length of the load; default: three times the longest time in a strategy's "
+        "options",
     )
     parser.add_argument("--seed", type=int, default=0, help="of lengths and arrivals")
     parser.add_argument(
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         nargs=2,
         metavar=("REQUESTS_PER_S", "SERVED_S"),
-        help="do not measure it: to repeat a load of before",
+        help="repeat an earlier load; default: measure the capacity",
     )
     parser.add_argument("--out", type=Path, default=Path("bench/out"))
     return parser

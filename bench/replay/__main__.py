@@ -27,6 +27,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.arguments import count, positive
 from bench.replay import course
 from bench.replay.course import Wanted
 from bench.replay.figures import figures
@@ -122,20 +123,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("strategy", nargs="*", help=f"default: {', '.join(STRATEGIES)}")
-    parser.add_argument("--trace", default="sample", help="Azure CSV; default: the sample")
-    parser.add_argument("--minutes", type=float, default=10.0, help="that it is to last")
-    parser.add_argument("--times", type=float, default=2.0, help="the capacity, to ask for")
-    parser.add_argument("--token-scale", type=float, default=0.2, help="0.1: a tenth as long")
-    parser.add_argument("--hurried", type=float, default=0.3, help="share with a deadline")
-    parser.add_argument("--deadline-slack", type=float, default=8.0, help="times alone")
-    parser.add_argument("--patience", type=float, help="of the others, s; default: a quarter")
-    parser.add_argument("--set", action="append", default=[], metavar="GROUP.FIELD=VALUE")
-    parser.add_argument("--model", help="as `--set model.source=...`")
-    parser.add_argument("--profile", type=Path, help="do not calibrate: a file of before")
-    parser.add_argument("--repeats", type=int, default=5, help="of each calibrated step")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn")
-    parser.add_argument("--out", type=Path, default=Path("bench/out/replay"))
+    add = parser.add_argument
+    add("strategy", nargs="*", help=f"default: {', '.join(STRATEGIES)}")
+    add("--trace", default="sample", help="Azure CSV; default: the sample")
+    add("--minutes", type=positive, default=10.0, help="length of a run")
+    add("--times", type=positive, default=2.0, help="load: multiple of the capacity")
+    add("--token-scale", type=positive, default=0.2, help="0.1: a tenth as long")
+    add("--hurried", type=float, default=0.3, help="share with a deadline")
+    add("--deadline-slack", type=positive, default=8.0, help="times what a request takes alone")
+    add(
+        "--patience",
+        type=positive,
+        help="of callers without a deadline, seconds; default: a quarter of a run",
+    )
+    add("--set", action="append", default=[], metavar="GROUP.FIELD=VALUE")
+    add("--model", help="as `--set model.source=...`")
+    add("--profile", type=Path, help="of an earlier run; default: calibrate")
+    add("--repeats", type=count, default=5, help="of each calibrated step")
+    add("--seed", type=int, default=0, help="of all that is drawn at random")
+    add("--out", type=Path, default=Path("bench/out/replay"))
     return parser
 
 
