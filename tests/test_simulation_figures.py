@@ -151,6 +151,21 @@ def test_goodput_is_drawn_from_0_to_100_percent(drawn: list[Figure], tmp_path: P
         assert {bar.get_height() for bar in axis.patches} == {percent}
 
 
+def test_a_class_without_deadlines_has_no_bar_of_deadlines_met(
+    drawn: list[Figure], tmp_path: Path
+) -> None:
+    demands = [
+        Demand(Arrival(index, 4, 4), priority=priority, deadline_s=1e9 if priority else None)
+        for index, priority in enumerate((0, 0, 8, 8))
+    ]
+    run = run_checked(Load("load", demands), make_profile(), Choice("fcfs", "fcfs"))
+    plots.plot_goodput([run], SLO(1e9, 1e9), None, tmp_path)
+    in_slo, deadlines = drawn[0].axes
+    assert [bar.get_height() for bar in in_slo.patches] == [100, 100]
+    assert [bar.get_height() for bar in deadlines.patches] == [100]
+    assert deadlines.get_xlim() == in_slo.get_xlim()
+
+
 def test_no_word_is_said_twice_in_a_legend(drawn: list[Figure], tmp_path: Path) -> None:
     runs = [mixed_run("priority"), mixed_run("fcfs")]
     plots.plot_latencies(runs, SLO(2.0, 0.1), tmp_path)

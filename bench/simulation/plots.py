@@ -83,23 +83,24 @@ def _in_slo(slo: SLO) -> Callable[[Sequence[Record]], float]:
     return lambda records: sum(map(slo.met, records)) / len(records)
 
 
-def _by_deadline(records: Sequence[Record]) -> float:
+def _by_deadline(records: Sequence[Record]) -> float | None:
     timed = [record for record in records if record.demand.deadline_s is not None]
-    return sum(record.answered for record in timed) / len(timed) if timed else 0.0
+    return sum(record.answered for record in timed) / len(timed) if timed else None
 
 
 def _shares(
     axis: Any,
     runs: Sequence[Run],
-    share: Callable[[Sequence[Record]], float],
+    share: Callable[[Sequence[Record]], float | None],
     limit: float | None,
 ) -> None:
     names, width = _class_names(runs), 0.8 / len(runs)
     for index, run in enumerate(runs):
         groups = _classes(run.records)
-        shares = [100 * share(groups[name]) if name in groups else 0 for name in names]
-        at = [group + (index - (len(runs) - 1) / 2) * width for group in range(len(names))]
-        bars = axis.bar(at, shares, width, label=run.label)
+        found = [share(groups[name]) if name in groups else None for name in names]
+        shares = {group: 100 * part for group, part in enumerate(found) if part is not None}
+        at = [group + (index - (len(runs) - 1) / 2) * width for group in shares]
+        bars = axis.bar(at, list(shares.values()), width, label=run.label)
         axis.bar_label(bars, fmt="%.0f", fontsize="small", padding=1)
     if limit is not None:
         axis.axhline(100 * limit, color="black", linewidth=1, label="bound, all requests")
