@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 
 from schedulers.interface import RequestId, RequestView, Snapshot
+from schedulers.running import is_held_up
 
 Cost = Callable[[RequestView, int], float]
 """Of so many tokens of a request."""
@@ -77,6 +78,6 @@ def _oldest(snap: Snapshot) -> list[RequestId]:
 
 
 def _is_held_up(snap: Snapshot, request: RequestId) -> bool:
-    """Whether `request` gets no token in each step anyway."""
+    """Whether `request` waits, or gets no token in each step anyway."""
     view = snap.running.get(request)
-    return view is None or view.known - view.computed > 1 or len(snap.running) > snap.budget
+    return view is None or is_held_up(snap, view)

@@ -95,7 +95,8 @@ class Priority:
 
     - Let a row and pages come free within G plans, and let the older requests below that
       level still need W when one comes: each its rows, times the plans that it runs and G. It
-      joins within (W + 1) / (s R) + G plans. Its prompt then gets s of each step's tokens.
+      joins within (W + 1) / (s R) + G plans. Its prompt then gets s of each step's tokens,
+      or `bulk_share` where that is less.
     - Others lose to it at most s of rows, pages and tokens, on average over any time, and
       one request more. At any moment the share has less than s R rows and one request.
 

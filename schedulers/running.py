@@ -24,6 +24,11 @@ def recomputing(view: RequestView) -> Eviction:
     return Eviction(Mode.RECOMPUTE, Cause.PAGES)
 
 
+def is_held_up(snap: Snapshot, view: RequestView) -> bool:
+    """Whether `view`, which runs, gets no token in each step anyway."""
+    return view.known - view.computed > 1 or len(snap.running) > snap.budget
+
+
 def last_first(
     views: Iterable[RequestView], rank: Key, loss: Loss | None = None
 ) -> Iterator[RequestView]:

@@ -5,7 +5,7 @@ from itertools import chain
 
 from schedulers.draft import Draft
 from schedulers.interface import RequestId, RequestView, Snapshot
-from schedulers.running import Running, by_age
+from schedulers.running import Running, by_age, is_held_up
 
 
 class Share:
@@ -17,7 +17,8 @@ class Share:
 
     - while it waits, as the oldest that is held back, when the share has credit and a row is
       free: it joins before all others. What it lacks of pages is kept for it until then;
-    - while it runs, when it is older than those and the members stay within the share.
+    - while it runs, when it is older than those and the members stay within the share; when
+      it gets no token in each step anyway, also as it would if it waited.
 
     A member weighs as many rows as its pages are worth, at least one. With R rows, each plan
     in which a request is held back adds `share * R` to the credit, and takes off what the
@@ -29,7 +30,8 @@ class Share:
     1 / (share * R) times as many plans have passed.
 
     Members that prefill get `share` of a step's tokens before all others, the oldest first
-    (less than a token is saved up), and at the end what the others leave.
+    (less than a token is saved up), and at the end what the others leave. Their decode rows
+    count only where decode rows take all of a step.
     """
 
     def __init__(self, share: float) -> None:
@@ -71,9 +73,12 @@ class Share:
         """Grant the members among `chunks` their part, and let others join. `run` and `wait`
         are those that are held back, oldest first. Returns the other chunks. Once in a plan,
         behind the decode rows."""
-        oldest = next(wait, None)
-        self._earn(snap, oldest is not None)
+        oldest, run = next(wait, None), list(run)
+        held_back = oldest or any(is_held_up(snap, view) for view in run if view not in self)
+        self._earn(snap, bool(held_back))
         self._adopt(snap, run, oldest)
+        if not draft.budget:  # the decode rows took them all
+            self._credit_tokens -= sum(draft.tokens.get(id, 0) for id in self._members)
         self._partly = sorted((view for view in chunks if view in self), key=by_age)
         for view in self._partly:
             if self._credit_tokens >= 1:
@@ -100,6 +105,11 @@ class Share:
     def _weigh(self) -> float:
         return sum(self._members.values())
 
+    @property
+    def _has_credit(self) -> bool:
+        """Whether one more may become a member, whatever it weighs."""
+        return self._credit_rows >= 1 and self._weigh < self._part_rows
+
     def _earn(self, snap: Snapshot, held_back: bool) -> None:
         most_rows = max(1.0, self._part_rows) if held_back else 0.0
         self._credit_rows = min(most_rows, self._credit_rows + self._part_rows)
@@ -114,7 +124,8 @@ class Share:
                 return
             if view not in self:
                 weight = self._weight(snap, view.computed)
-                if self._credit_rows < 0 or self._weigh + weight > self._part_rows:
+                is_within = self._credit_rows >= 0 and self._weigh + weight <= self._part_rows
+                if not is_within and not (self._has_credit and is_held_up(snap, view)):
                     return
                 self._members[view.id] = weight
 
@@ -123,10 +134,10 @@ class Share:
         kept for that one."""
         kept_for, self._kept_for = self._kept_for, None
         for view in wait:
-            has_credit = self._credit_rows >= 1 and self._weigh < self._part_rows
             if draft.rows <= 0 or not draft.allowance(view):
                 break
-            if not (has_credit or view.id == kept_for):
+            may_join = self._has_credit and self._credit_tokens > 0
+            if not (may_join or view.id == kept_for):
                 break
             weight = self._weight(snap, view.known)
             tokens = draft.admit(view, max(1, int(self._credit_tokens)))

@@ -270,6 +270,43 @@ def test_the_urgent_lose_the_share_and_one_request_at_most(
         assert taken <= share * rows * (plans + 1) + lows
 
 
+@pytest.mark.parametrize(("rows", "held"), [(4, 20), (20, 200)])
+def test_a_prompt_that_runs_already_goes_on_though_it_weighs_more_than_the_share(
+    rows: int, held: int
+) -> None:
+    """Each of the urgent takes a whole step, so rows are free and it is never preempted."""
+    found = scene(rows=rows, pages=400, budget=20)
+    flood = Flood(found, 15, tokens=40, max_tokens=1)
+    found.submit(request(1, 0, tokens=held + 60, max_tokens=2))
+    for _ in range(held // 20):
+        found.step()
+    plans = 0
+    while 1 in found.core.requests:
+        flood.top_up()
+        found.step()
+        plans += 1
+        assert 1 not in found.core.waiting
+        assert plans <= 60
+
+
+@pytest.mark.parametrize("answer", [1, 12])
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_where_tokens_are_short_the_urgent_lose_the_share_of_them(
+    share: float, answer: int
+) -> None:
+    found = scene(rows=2, pages=100, budget=1, aged_share=share)
+    floods = [Flood(found, 9, 1, tokens=1, max_tokens=3)]
+    floods += [Flood(found, 4, 1, tokens=1, max_tokens=answer)]
+    taken = 0
+    for plans in range(1, 200):
+        for flood in floods:
+            flood.top_up()
+        found.step()
+        taken += sum(found.plan.tokens[id] for id in found.plan.on_share)
+        assert taken <= share * (plans + 1) + answer + 1
+    assert taken > share * plans / 2
+
+
 def test_the_share_goes_to_the_oldest_and_its_receipt_says_so() -> None:
     found = scene(rows=10, pages=500, budget=60)
     flood = Flood(found, 15, waiting=10, max_tokens=4)
