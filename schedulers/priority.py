@@ -131,7 +131,8 @@ class Priority:
         def serve_share(chunks: list[RequestView]) -> list[RequestView]:
             top = self._highest(snap)
             run = (view for view in snap.running.values() if view.priority < top)
-            return self._share.serve(snap, draft, running, chunks, run, self._below(snap, top))
+            wait, head = self._below(snap, top), next(self._candidates(snap), None)
+            return self._share.serve(snap, draft, running, chunks, run, wait, head)
 
         share(snap, draft, running, self._candidates(snap), _key, join, serve_share)
         self._share.finish(snap, draft, running)

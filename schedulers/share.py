@@ -1,7 +1,7 @@
 """A bounded part of rows, pages and tokens for those that have waited longest."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 
 from schedulers.draft import Draft
 from schedulers.interface import RequestId, RequestView, Snapshot
@@ -19,6 +19,9 @@ class Share:
       free: it joins before all others. What it lacks of pages is kept for it until then;
     - while it runs, when it is older than those and the members stay within the share; when
       it gets no token in each step anyway, also as it would if it waited.
+
+    Where the first of all that wait needs more pages than the share leaves, only older ones
+    join: else ever new members would keep it from ever fitting.
 
     A member weighs as many rows as its pages are worth, at least one. With R rows, each plan
     in which a request is held back adds `share * R` to the credit, and takes off what the
@@ -69,10 +72,11 @@ class Share:
         chunks: list[RequestView],
         run: Iterable[RequestView],
         wait: Iterator[RequestView],
+        head: RequestView | None,
     ) -> list[RequestView]:
         """Grant the members among `chunks` their part, and let others join. `run` and `wait`
-        are those that are held back, oldest first. Returns the other chunks. Once in a plan,
-        behind the decode rows."""
+        are those that are held back, oldest first, `head` comes first of those that wait.
+        Returns the other chunks. Once in a plan, behind the decode rows."""
         oldest, run = next(wait, None), list(run)
         held_back = oldest or any(is_held_up(snap, view) for view in run if view not in self)
         self._earn(snap, bool(held_back))
@@ -86,7 +90,10 @@ class Share:
                 self._credit_tokens -= draft.tokens.get(view.id, 0)
         kept_rows = 0.0
         if oldest and not draft.evicted:
-            kept_rows = self._join(snap, draft, chain((oldest,), wait))
+            joining: Iterable[RequestView] = chain((oldest,), wait)
+            if head and self._needs_most(snap, head):
+                joining = takewhile(lambda view: view.id < head.id, joining)
+            kept_rows = self._join(snap, draft, joining)
         self._credit_rows -= self._weigh + kept_rows
         return [view for view in chunks if view not in self]
 
@@ -149,6 +156,11 @@ class Share:
             self._partly.append(view)
             self._members[view.id] = weight
         return 0.0
+
+    def _needs_most(self, snap: Snapshot, view: RequestView) -> bool:
+        """Whether `view` may not fit beside a share that is never empty."""
+        pages = -(-view.known // snap.page_size) + snap.watermark_pages + len(self._members) + 1
+        return pages > (1 - self._share) * self._row_pages * snap.max_rows
 
     def _weight(self, snap: Snapshot, tokens: int) -> float:
         return max(1.0, -(-tokens // snap.page_size) / self._row_pages)

@@ -307,6 +307,22 @@ def test_where_tokens_are_short_the_urgent_lose_the_share_of_them(
     assert taken > share * plans / 2
 
 
+@pytest.mark.parametrize(("rows", "share"), [(2, 0.5), (20, 0.1)])
+def test_one_that_needs_most_of_the_pages_does_not_wait_for_ever_new_members(
+    rows: int, share: float
+) -> None:
+    found = scene(rows=rows, pages=40, budget=80, aged_share=share, bulk_share=1.0)
+    flood = Flood(found, 4, waiting=9, tokens=6, max_tokens=4)
+    for _ in range(5):
+        flood.top_up()
+        found.step()
+    found.submit(request(1, 9, tokens=74, max_tokens=2))
+    for _ in range(20):
+        flood.top_up()
+        found.step()
+    assert 1 not in found.core.waiting
+
+
 def test_the_share_goes_to_the_oldest_and_its_receipt_says_so() -> None:
     found = scene(rows=10, pages=500, budget=60)
     flood = Flood(found, 15, waiting=10, max_tokens=4)
