@@ -16,10 +16,11 @@ class AgedShare:
 
     What a step serves adds `part` of its cost to a credit, and what it serves the favoured is
     taken off. While there is credit, the oldest request that is held up is favoured, until it
-    ends. So a request is favoured before `S / part` was served since it came, where `S` is what
-    older requests still cost then. The credit is at most a step's budget, so times in which no
-    request waits save nothing up. Beyond `part` the favoured get what a step has left over, and
-    the rest of the answers that are being decoded.
+    ends. So a request is favoured before `(S + D) / part` was served since it came, where `S`
+    is what older requests still cost then, and `D` what the favoured have had beyond `part`: at
+    most the rest of an answer of each, also of one that ran alone. The credit is at most a
+    step's budget, so times in which no request waits save nothing up. Beyond `part` the
+    favoured get what a step has left over, and the rest of the answers that are being decoded.
     """
 
     def __init__(self, part: float) -> None:

@@ -42,9 +42,11 @@ class CacheOptions:
     def __post_init__(self) -> None:
         named = {f"weights[{tenant!r}]": weight for tenant, weight in self.weights.items()}
         costs = {"input_weight": self.input_weight, "output_weight": self.output_weight}
-        for name, value in (named | costs | {"quantum": self.quantum}).items():
+        for name, value in (named | costs).items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}, it must be above 0 and finite")
+        if not 1 <= self.quantum < float("inf"):
+            raise ValueError(f"quantum is {self.quantum}, it must be at least 1 and finite")
         if self.oldest_each < 1:
             raise ValueError(f"oldest_each is {self.oldest_each}, below 1")
 
@@ -54,11 +56,13 @@ class Cache:
     2501.14312; `HitQueue`, `Deficits`): requests that share a prefix are served together,
     before the cache forgets it. Running ones go on; when pages run out the newest is preempted.
 
-    Between tenants: two that both have requests waiting throughout get the same cost, divided
-    by weight, to within 2 (Q + U), with Q the quantum and U the most that the running requests
-    of one tenant may still cost (see `Fair`). Within a tenant: one admission in `oldest_each`
+    A tenant that is D in debt has its turn after D / Q + 1 rounds; in each, every tenant that
+    waits, also a new one, is served Q and one request more. Between tenants: two that both have
+    requests waiting throughout get the same cost, divided by weight, to within 2 (Q + U), with
+    Q the quantum and U the most that the running requests of one tenant may still cost (see
+    `Fair`). Within a tenant: one admission in `oldest_each`
     is of its oldest request, so with k older ones a request is admitted within
-    (k + 1) * oldest_each admissions of its tenant.
+    (k + 1) * oldest_each admissions of its tenant; one that is preempted counts again.
 
     With more than MAX_TENANTS tenants a pick compares so many of them, in turn.
     """
@@ -132,7 +136,8 @@ class Cache:
         """Of tenants with credit, the longest cached prefix; None when none has credit."""
         for _ in range(0, len(tenants), MAX_TENANTS):
             start = self._turn % len(tenants)
-            some = (tenants[start:] + tenants[:start])[:MAX_TENANTS]
+            some = tenants[start : start + MAX_TENANTS]
+            some += tenants[: max(0, min(start, start + MAX_TENANTS - len(tenants)))]
             some = [tenant for tenant in some if self._deficits.of(tenant) > 0]
             for _ in range(MAX_ASKED):
                 places = (self._queue.best(tenant, joined) for tenant in some)

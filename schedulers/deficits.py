@@ -25,6 +25,7 @@ class Deficits:
         self._rounds = 0  # of quanta so far
         self._left: dict[str, int] = {}  # those that do not wait: in which round they left
         self._waiting: set[str] = set()
+        self._room = 2 * SPARE  # in `_left`, before those in it are looked at again
 
     def observe(self, served: Mapping[str, Served], waiting: Iterable[str]) -> None:
         """A new step: what was granted in the last one has been served, or has not."""
@@ -35,8 +36,9 @@ class Deficits:
         for tenant in waiting - self._waiting:
             self._enter(tenant)
         self._waiting = waiting
-        if len(self._left) > 2 * (len(waiting) + SPARE):
+        if len(self._left) > self._room:
             self._forget()
+            self._room = 2 * (len(self._left) + len(waiting) + SPARE)
 
     def of(self, tenant: str) -> float:
         """The credit, less what was granted in this step."""
@@ -49,7 +51,10 @@ class Deficits:
     def refill(self, tenants: Iterable[str]) -> None:
         """None of these, all that wait, has credit."""
         tenants = list(tenants)
-        rounds = 1 + int(-max(map(self.of, tenants)) // self._quantum)
+        first = max(tenants, key=self.of)
+        rounds = 1 + int(-self.of(first) // self._quantum)
+        while self._given[first] + rounds * self._quantum <= self._cost(first):
+            rounds *= 2  # a float as large as the cost did not hold the sum
         self._rounds += rounds
         for tenant in tenants:
             self._given[tenant] += rounds * self._quantum

@@ -44,6 +44,11 @@ class Fair:
     rows, prompts of at most P and answers of at most A tokens, at weight w, U is
     R * (P * input_weight + A * output_weight) / w.
 
+    New tenants start where the last grant left its tenant, which each grant raises by what it
+    computes of a prompt, by weight. So while ever new tenants come, one whose counter is D
+    above that waits until such grants came to D: none is overtaken for ever, but after a long
+    answer many short prompts of new tenants go first.
+
     Tokens count when they are computed, prompts chunk by chunk, cached or recomputed ones
     not at all. All counters begin at 0 after an exchange.
     """

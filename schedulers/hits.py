@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Set
 
+from schedulers.counters import SPARE
 from schedulers.interface import RequestId, RequestView, Snapshot
 
 LOOKS = 32  # requests that a plan asks the cache about, and
@@ -85,6 +86,9 @@ class HitQueue:
         fresh = [r for ids in new.values() for r in ids if r not in self._in_turn]
         self._in_turn.update(fresh)
         self._turns.extendleft(sorted(fresh, reverse=True))
+        if len(self._turns) > 2 * (len(self._found) + SPARE):  # of requests that are gone
+            self._turns = deque(request for request in self._turns if request in self._found)
+            self._in_turn = set(self._turns)
         for tenant, requests in new.items():
             ages = self._by_age.setdefault(tenant, [])
             ages += requests

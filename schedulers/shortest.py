@@ -56,10 +56,10 @@ class Shortest:
 
     `aged_share` of all service goes to the oldest requests (`AgedShare`), whatever they have
     attained; they are not preempted for others, and give their pages last. Let older requests
-    still cost S when a request arrives, in prompt tokens. It goes first before
-    S / aged_share were served, so at X prompt tokens a second (an output token counts
-    `output_weight`) it waits at most S / (aged_share * X) seconds, and for the rows and pages
-    that it needs.
+    still cost S when a request arrives, in prompt tokens, and let those on the share have had D
+    beyond it (the rest of an answer at most). It goes first before (S + D) / aged_share were
+    served, so at X prompt tokens a second (an output token counts `output_weight`) it waits at
+    most (S + D) / (aged_share * X) seconds, and for the rows and pages that it needs.
     """
 
     Options: ClassVar[type[ShortestOptions]] = ShortestOptions

@@ -8,10 +8,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bench.conformance.kit import Effort, check
+from schedulers import hits
 from schedulers.cache import MAX_TENANTS, Cache, CacheOptions
 from schedulers.hits import LOOKS
 from schedulers.interface import Promise, Served
-from service.messages import Submit
+from service.messages import Finish, Submit
 from service.strategy import make_scheduler
 from tests.cores import make_submit
 from tests.watched import Scene
@@ -98,6 +99,21 @@ def test_each_plan_asks_the_cache_about_few() -> None:
         found.step()
         assert len(asked) == LOOKS * turn
     assert len(set(asked)) == len(asked), "in turn"
+
+
+def test_requests_that_left_before_the_cache_was_asked_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hits, "SPARE", LOOKS)
+    found, ids = scene(budget=3), count(1)
+    found.submit(request(0, 3, max_tokens=30))
+    queue = found.strategy._inner._queue
+    for _ in range(9):
+        came = [next(ids) for _ in range(3 * LOOKS)]
+        found.step(*(request(id, 9) for id in came))
+        for id in came:
+            found.core.end(id, Finish.CANCELLED, found.now_s)
+    assert len(queue._turns) == len(queue._in_turn) <= 2 * 7 * LOOKS
 
 
 class Tenants(Scene):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedulers.counters import Prices
+from schedulers.counters import SPARE, Prices
 from schedulers.deficits import Deficits
 from schedulers.interface import Served
 
@@ -47,3 +47,37 @@ def test_one_that_comes_again_has_saved_no_credit(deficits: Deficits) -> None:
     deficits.observe({"a": Served(50, 0)}, ["a"])
     deficits.observe({"a": Served(50, 0)}, ["a", "b"])
     assert deficits.of("b") == 0
+
+
+def test_a_quantum_far_below_what_a_float_resolves_ends_a_refill(deficits: Deficits) -> None:
+    served = {"a": Served(10**20, 0), "b": Served(10**20, 0)}
+    deficits.observe(served, ["a", "b"])
+    deficits.refill(["a", "b"])
+    assert deficits.of("a") > 0 or deficits.of("b") > 0
+
+
+def test_debts_of_those_that_left_are_not_looked_at_in_every_step() -> None:
+    found = Deficits(Prices(1.0, 2.0), quantum=1.0)
+    gone = [f"tenant {n}" for n in range(5 * SPARE)]
+    found.observe({}, ["stays", *gone])
+    served = {tenant: Served(10**6, 0) for tenant in gone}
+    found.observe(served, ["stays", *gone])
+    looked = 0
+    inner = found._forget
+
+    def forget() -> None:
+        nonlocal looked
+        looked += 1
+        inner()
+
+    found._forget = forget  # type: ignore[method-assign]
+    for _ in range(9):
+        found.observe(served, ["stays"])
+    assert looked == 1
+
+
+def test_those_that_left_without_a_debt_are_forgotten() -> None:
+    found = Deficits(Prices(1.0, 2.0), quantum=1.0)
+    for n in range(5 * SPARE):
+        found.observe({}, ["stays", f"tenant {n}"])
+    assert len(found._given) < 3 * SPARE
