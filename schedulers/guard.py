@@ -15,7 +15,8 @@ class Guard:
     admission, and each chunk of a long prompt, leaves all of them on time; what the new row
     and the prefills of others add to a step shows in the next plan.
 
-    `lost` are those that would be late even without any prefill; they hold nothing up.
+    `lost` are those that would be late even without any prefill; they hold nothing up. Neither
+    do those that would be late by a learned length alone: their answers may be shorter.
     """
 
     def __init__(self, snap: Snapshot, outlook: Outlook, tried: Set[RequestId]) -> None:
@@ -38,7 +39,11 @@ class Guard:
                 continue
             if is_lost:
                 self.lost[view.id] = view
-            elif pending == 1 and view.id not in tried:
+            elif (
+                pending == 1
+                and view.id not in tried
+                and (spare_s >= 0 or outlook.is_told(view))
+            ):
                 self.room_s = min(self.room_s, spare_s)
 
     def lets(self, piece_s: float) -> bool:

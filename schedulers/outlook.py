@@ -56,6 +56,10 @@ class Outlook:
         """Output tokens that it has at least."""
         return max(1, self._length(view)[1] - view.output_tokens)
 
+    def is_told(self, view: RequestView) -> bool:
+        """Whether the length of its answer is known, not learned."""
+        return self._length(view)[1] == view.max_tokens
+
     def _length(self, view: RequestView) -> tuple[int, int, int]:
         found = self._lengths.get(view.id)
         if found is None or view.output_tokens >= found[2]:

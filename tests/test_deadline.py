@@ -7,7 +7,7 @@ import pytest
 from models.batch import Sampling
 from schedulers.deadline import DeadlineOptions
 from schedulers.hopeless import MAX_REFUSED
-from schedulers.interface import RequestId, StepCosts
+from schedulers.interface import RequestId, RequestView, StepCosts
 from service.lengths import FEW
 from service.messages import Finish, Submit
 from tests.cores import Answers, make_submit
@@ -277,3 +277,20 @@ def test_a_prompt_that_would_make_a_running_request_late_waits(
     found = scene(rows=2, budget=80)
     found.step(request(0, 16.0, min_tokens=6, max_tokens=6), after_s=1.0)
     assert found.step(request(1, 900.0, tokens=tokens), after_s=1.0) == ran
+
+
+class OfTwenty:
+    """Answers that have 20 tokens, as far as was learned."""
+
+    def quantile(self, view: RequestView, share: float) -> int:
+        return max(20, view.output_tokens + 1) if share else view.output_tokens + 1
+
+    def ended(self, *_: object) -> None:
+        """Learns nothing more."""
+
+
+def test_a_running_request_that_may_be_late_by_a_learned_length_holds_up_no_prefill() -> None:
+    found = scene(rows=2, budget=80)
+    found.core._lengths = OfTwenty()
+    found.step(request(0, 16.0, max_tokens=40), after_s=1.0)
+    assert found.step(request(1, 900.0, tokens=3), after_s=1.0) == [0, 1]
