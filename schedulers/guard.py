@@ -8,6 +8,8 @@ from schedulers.interface import RequestId, RequestView, Snapshot
 from schedulers.outlook import Outlook
 from schedulers.running import GiveWay, Key, Running
 
+UNSURE = 4.0  # less slows the admission of short prompts, more the tokens of the others
+
 
 class Guard:
     """For one plan. `room_s`: the least spare time of those that decode, if a token goes on
@@ -15,8 +17,9 @@ class Guard:
     admission, and each chunk of a long prompt, leaves all of them on time; what the new row
     and the prefills of others add to a step shows in the next plan.
 
-    `lost` are those that would be late even without any prefill; they hold nothing up. Neither
-    do those that would be late by a learned length alone: their answers may be shorter.
+    `lost` are those that would be late even without any prefill; they hold nothing up. Those
+    that would be late by a learned length alone may have shorter answers: they let prefill
+    take UNSURE times a decode step.
     """
 
     def __init__(self, snap: Snapshot, outlook: Outlook, tried: Set[RequestId]) -> None:
@@ -39,11 +42,9 @@ class Guard:
                 continue
             if is_lost:
                 self.lost[view.id] = view
-            elif (
-                pending == 1
-                and view.id not in tried
-                and (spare_s >= 0 or outlook.is_told(view))
-            ):
+            elif pending == 1 and view.id not in tried:
+                if spare_s < 0 and not outlook.is_told(view):
+                    spare_s = UNSURE * outlook.decode_s
                 self.room_s = min(self.room_s, spare_s)
 
     def lets(self, piece_s: float) -> bool:

@@ -289,8 +289,11 @@ class OfTwenty:
         """Learns nothing more."""
 
 
-def test_a_running_request_that_may_be_late_by_a_learned_length_holds_up_no_prefill() -> None:
+@pytest.mark.parametrize(("tokens", "ran"), [(3, [0, 1]), (9, [0])])
+def test_a_running_request_that_may_be_late_by_a_learned_length_holds_up_long_prefills_alone(
+    tokens: int, ran: list[int]
+) -> None:
     found = scene(rows=2, budget=80)
     found.core._lengths = OfTwenty()
     found.step(request(0, 16.0, max_tokens=40), after_s=1.0)
-    assert found.step(request(1, 900.0, tokens=3), after_s=1.0) == [0, 1]
+    assert found.step(request(1, 900.0, tokens=tokens), after_s=1.0) == ran
