@@ -297,3 +297,19 @@ def test_a_running_request_that_may_be_late_by_a_learned_length_holds_up_long_pr
     found.core._lengths = OfTwenty()
     found.step(request(0, 16.0, max_tokens=40), after_s=1.0)
     assert found.step(request(1, 900.0, tokens=tokens), after_s=1.0) == ran
+
+
+@pytest.mark.parametrize(("most", "joins"), [(1, [0, 1]), (0, [0])])
+def test_one_without_a_deadline_is_preempted_for_one_at_risk_and_not_sooner(
+    most: int, joins: list[int]
+) -> None:
+    """It needs 5 of its 20 s; a quarter of them is the least that it keeps to spare."""
+    found = scene(rows=1, max_preemptions=most)
+    found.step(request(0, max_tokens=40))
+    found.step(after_s=1.0)
+    found.step(after_s=1.0)
+    hurried = request(1, found.now_s + 20.0, min_tokens=3, max_tokens=3)
+    ran = found.step(hurried) + [id for _ in range(8) for id in found.step(after_s=1.0)]
+    assert set(ran) == {0}
+    ran += [id for _ in range(3) for id in found.step(after_s=1.0)]
+    assert list(dict.fromkeys(ran)) == joins
