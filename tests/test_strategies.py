@@ -130,9 +130,10 @@ def test_the_swapped_come_back_in_their_place_by_age() -> None:
     assert {2, 5, 6} <= set(joined)
 
 
-@pytest.mark.parametrize("name", ["fcfs", "swap", "fair", "priority", "deadline"])
+@pytest.mark.parametrize("name", ["fcfs", "swap", "fair", "priority", "cache"])
 def test_nobody_joins_ahead_of_one_who_gives_way_in_that_step(name: str) -> None:
-    """Though the victim's row and pages would do for it."""
+    """Though the victim's row and pages would do for it. With `deadline` and `shortest` one
+    does that joins on the share."""
     found = Scene(name, rows=2, pages=8, budget=20)
     found.submit(*(make_submit(id, [id] * 3, max_tokens=12) for id in range(2)))
     found.step(make_submit(2, [2], max_tokens=12))
@@ -253,7 +254,7 @@ def test_every_option_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nonsense", "'nonsense' is unknown; there are: deadline, fair, fcfs,"),
+        ("nonsense", "'nonsense' is unknown; there are: cache, deadline, fair, fcfs,"),
         (":X", "':X' is not of the form package.module:Class"),
         ("tests.cores:", "'tests.cores:' is not of the form package.module:Class"),
         ("tests.exits:X", "'tests.exits:X' cannot be loaded: No module named 'tests.exits'"),
