@@ -25,11 +25,13 @@ from tests.cores import Answers, make_core, make_submit, make_toy, run, solo, st
 from tests.strategies import EVERY, strategy
 
 SWAPPING = [v for v in EVERY if v.endswith((" swap", " auto"))]
+BY_AGE = [v for v in EVERY if not v.startswith(("shortest", "cache"))]  # among equals
 PRIORITY = [v for v in EVERY if v.startswith("priority")]
 SWAP_IS_CHEAP = StepCosts(token_s=1.0, row_s=1.0, page_s=0.001)
 EVICTIONS = {mode: Eviction(mode, Cause.PAGES) for mode in Mode}
 
 every = pytest.mark.parametrize("variant", EVERY)
+by_age = pytest.mark.parametrize("variant", BY_AGE)
 swapping = pytest.mark.parametrize("variant", SWAPPING)
 both_modes = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 
@@ -145,7 +147,7 @@ def test_a_very_urgent_request_runs_in_the_next_step_though_three_less_urgent_on
     assert sum(answers.receipt(s.id).preemptions for s in submits) > 0
 
 
-@every
+@by_age
 @pytest.mark.parametrize("host", [0, 5, 20])
 def test_a_preempted_request_of_equal_priority_is_not_overtaken_by_later_arrivals(
     variant: str, host: int
@@ -203,7 +205,7 @@ def test_with_the_host_store_full_neither_the_swapped_nor_the_arrivals_starve(
             core.submit(make_submit(now, [now % 7] * 4, max_tokens=5 + now % 4))
         joins = Joins(core)
         batch = step_once(core, toy, float(now))
-        assert batch is None or not joins.overtaken(batch)
+        assert batch is None or variant not in BY_AGE or not joins.overtaken(batch)
         full |= bool(core.swapped) and any(r.preemptions for r in core.waiting.values())
         answers.take(core)
         ended_s |= {id: float(now) for id in answers.finish.keys() - ended_s.keys()}
@@ -214,7 +216,7 @@ def test_with_the_host_store_full_neither_the_swapped_nor_the_arrivals_starve(
 
 @both_modes
 @pytest.mark.parametrize("later", list(Mode), ids=lambda mode: f"then_{mode.value}")
-@pytest.mark.parametrize("variant", [v for v in EVERY if v != "static"])
+@pytest.mark.parametrize("variant", [v for v in BY_AGE if v != "static"])
 def test_who_was_paused_returns_by_age_however_it_was_paused(
     variant: str, mode: Mode, later: Mode
 ) -> None:
@@ -278,7 +280,7 @@ def test_max_tokens_of_the_whole_context_blocks_nobody_behind_it(variant: str) -
     core.costs = StepCosts(token_s=1.0, row_s=1.0)
     batch = step_once(core, make_toy(core), now_s=2.0)
     assert batch is not None
-    assert [row.request for row in batch.rows] == [1, 2]
+    assert {row.request for row in batch.rows} == {1, 2}
 
 
 @every
