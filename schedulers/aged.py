@@ -7,7 +7,7 @@ from schedulers.interface import RequestId, RequestView, Snapshot
 from schedulers.running import is_held_up
 
 Cost = Callable[[RequestView, int], float]
-"""Of so many tokens of a request."""
+"""Cost of a number of tokens of a request."""
 
 
 class AgedShare:

@@ -29,7 +29,7 @@ class CacheOptions:
     )
     oldest_each: int = field(
         default=10,
-        metadata={"doc": "One admission of a tenant in so many is of its oldest request."},
+        metadata={"doc": "Of this many admissions of a tenant one is of its oldest request."},
     )
     weights: Mapping[str, float] = field(
         default_factory=dict,
@@ -64,7 +64,7 @@ class Cache:
     is of its oldest request, so with k older ones a request is admitted within
     (k + 1) * oldest_each admissions of its tenant; one that is preempted counts again.
 
-    With more than MAX_TENANTS tenants a pick compares so many of them, in turn.
+    With more than MAX_TENANTS tenants a pick compares that many, in turn.
     """
 
     Options: ClassVar[type[CacheOptions]] = CacheOptions

@@ -59,7 +59,7 @@ class Deadline:
     - A running request that cannot make it any more has no more prefill, and is preempted for
       one that can.
     - Requests without a deadline come behind those with one, oldest first, and
-      `patient_share` of all service is theirs whatever waits (`AgedShare`): where older ones
+      `patient_share` of all service is always theirs (`AgedShare`): where older ones
       still cost S, in prompt tokens, and X a second are served, the wait is at most
       S / (patient_share * X) and that for a row and pages. One is preempted for a deadline at
       risk, `max_preemptions` times at most.

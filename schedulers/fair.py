@@ -46,7 +46,7 @@ class Fair:
 
     New tenants start where the last grant left its tenant, which each grant raises by what it
     computes of a prompt, by weight. So while ever new tenants come, one whose counter is D
-    above that waits until such grants came to D: none is overtaken for ever, but after a long
+    above that waits until such grants came to D: each has an end to its wait, but after a long
     answer many short prompts of new tenants go first.
 
     Tokens count when they are computed, prompts chunk by chunk, cached or recomputed ones

@@ -171,7 +171,7 @@ class StepCosts:
     context_s: float = 0.0
 
     def decode_s(self, rows: int, context_tokens: int) -> float:
-        """Of so many decode rows, which together read `context_tokens`, without `step_s`."""
+        """Of `rows` decode rows that together read `context_tokens`, without `step_s`."""
         return rows * self.row_s + context_tokens * self.context_s
 
     def prefill_s(self, tokens: int, before: int = 0) -> float:

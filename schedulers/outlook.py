@@ -82,7 +82,7 @@ class Outlook:
         return self.costs.prefill_s(pending, view.known - pending) if pending > 1 else 0.0
 
     def piece_s(self, view: RequestView, pending: int, budget: int) -> float:
-        """Of what a step with so many tokens left computes of `view`."""
+        """Of the part of `view` that a step computes which has `budget` tokens left."""
         if pending <= 1:
             return 0.0
         return self.costs.prefill_s(min(pending, budget), view.known - pending)

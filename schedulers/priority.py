@@ -38,13 +38,13 @@ class PriorityOptions:
         default=0.1,
         metadata={
             "doc": "Part of the rows, pages and tokens that those which have waited longest "
-            "get whatever their priority, 0-0.5; 0: none, and the lowest may wait forever."
+            "get at any priority, 0-0.5; 0: none, and the lowest may starve."
         },
     )
     preempt_levels: int = field(
         default=1,
         metadata={
-            "doc": "A request preempts those that are so many levels below it. Larger: less "
+            "doc": "A request preempts those at least this many levels below. Larger: less "
             "is computed again where several levels want more than the service can do."
         },
     )

@@ -114,7 +114,7 @@ class Share:
 
     @property
     def _has_credit(self) -> bool:
-        """Whether one more may become a member, whatever it weighs."""
+        """Whether one more may become a member, of any weight."""
         return self._credit_rows >= 1 and self._weigh < self._part_rows
 
     def _earn(self, snap: Snapshot, held_back: bool) -> None:
@@ -158,7 +158,7 @@ class Share:
         return 0.0
 
     def _needs_most(self, snap: Snapshot, view: RequestView) -> bool:
-        """Whether `view` may not fit beside a share that is never empty."""
+        """Whether `view` may not fit while the share is never empty."""
         pages = -(-view.known // snap.page_size) + snap.watermark_pages + len(self._members) + 1
         return pages > (1 - self._share) * self._row_pages * snap.max_rows
 

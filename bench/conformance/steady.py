@@ -18,7 +18,7 @@ from schedulers.interface import Promise, Scheduler
 
 Make = Callable[[], Scheduler]
 
-FIRST_S = 30.0  # a queue has formed by then, and nobody has waited long
+FIRST_S = 30.0  # a queue has formed by then, and no request has waited long
 SMALL = 0.05  # of the service: of a class that had less, a few tokens are much
 DECAY = 2.0
 GROWTH, SPARE_CALLS = 4.0, 500.0

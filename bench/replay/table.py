@@ -1,4 +1,4 @@
-"""Real and simulated figures beside each other, for people."""
+"""A table of measured and simulated figures."""
 
 from collections.abc import Mapping, Sequence
 

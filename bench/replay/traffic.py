@@ -47,7 +47,7 @@ def recorded(traffic: Traffic, context_tokens: int) -> list[Arrival]:
 
 
 def kept(arrivals: Sequence[Arrival], requests_per_s: float, seed: int) -> list[Arrival]:
-    """So many a second on average, drawn at random, so that busy minutes stay busy. Raises
+    """`requests_per_s` on average, drawn at random, so that busy minutes stay busy. Raises
     ValueError when there are not as many."""
     share = requests_per_s * arrivals[-1].at_s / len(arrivals)
     if share > 1:

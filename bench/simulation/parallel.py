@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Workers:
-    """So many processes, until the block ends; one is this process."""
+    """`jobs` processes until the block ends; 1 is this process alone."""
 
     def __init__(self, jobs: int) -> None:
         self._pool = ProcessPoolExecutor(jobs, get_context("spawn")) if jobs > 1 else None
