@@ -73,7 +73,7 @@ async def test_greedy_and_seeded_answers_are_the_same_bits_alone_and_in_company(
     groups = {
         "model": {"source": "default", "dtype": dtype},
         "memory": {"num_pages": PAGES, "host_bytes": 2**24},
-        "scheduler": {"name": "priority", "options": {"eviction": "auto"}},
+        "scheduler": {"name": "priority", "options": {"eviction": "auto", "aged_share": 0.0}},
     }
     async with serving(build, tokenizer=load_tokenizer("default"), **groups) as wire:
         info = await wire.stub.GetModelInfo(pb.GetModelInfoRequest())
