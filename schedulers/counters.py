@@ -19,6 +19,14 @@ class Prices:
     output_weight: float
     weights: Mapping[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a price or share that is not above 0 and finite."""
+        named = {f"weights[{tenant!r}]": weight for tenant, weight in self.weights.items()}
+        costs = {"input_weight": self.input_weight, "output_weight": self.output_weight}
+        for name, value in (named | costs).items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value}, it must be above 0 and finite")
+
     def cost(self, tenant: str, served: Served, granted: int) -> float:
         """Of all that a tenant was served, and of `granted` prompt tokens more."""
         tokens = (served.input_tokens + granted) * self.input_weight

@@ -24,12 +24,13 @@ class FairOptions:
     output_weight: float = field(default=2.0, metadata={"doc": "Cost of an output token."})
     eviction: Way = field(default="recompute", metadata={"doc": DOC})
 
+    @property
+    def prices(self) -> Prices:
+        """What a token costs, and whose share is how large."""
+        return Prices(self.input_weight, self.output_weight, self.weights)
+
     def __post_init__(self) -> None:
-        named = {f"weights[{tenant!r}]": weight for tenant, weight in self.weights.items()}
-        costs = {"input_weight": self.input_weight, "output_weight": self.output_weight}
-        for name, value in (named | costs).items():
-            if not 0 < value < float("inf"):
-                raise ValueError(f"{name} is {value}, it must be above 0 and finite")
+        _ = self.prices  # raises ValueError for a bad one
 
 
 class Fair:
@@ -61,7 +62,7 @@ class Fair:
 
     def __init__(self, options: FairOptions) -> None:
         self.options = options
-        self._prices = Prices(options.input_weight, options.output_weight, options.weights)
+        self._prices = options.prices
         self._queue = WaitingQueue(by_age, lane=lambda view: view.tenant)
         self._counters = Counters(self._prices)
         self._swapped: set[str] = set()

@@ -75,7 +75,7 @@ class Course:
         return {name: after - before[name] for name, after in self._served().items()}
 
     def drain(self) -> None:
-        """Nobody comes any more; until all are done."""
+        """Run without further arrivals until all requests have ended."""
         while self.drive.core.has_work:
             self._step()
 

@@ -55,7 +55,7 @@ def resumes_swapped(make: Make, load: Load) -> None:
 
 def starves_nobody(make: Make, siege: Siege, horizon_s: float) -> None:
     """Requests without a deadline are never without a token for longer than `horizon_s` of
-    virtual time, whoever comes after them."""
+    virtual time, however favoured the requests after them."""
     Besieged(siege, Witness(make()), horizon_s).starve()
 
 

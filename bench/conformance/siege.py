@@ -25,7 +25,7 @@ STEPS = 320  # to the horizon
 @dataclass(frozen=True, slots=True)
 class Siege:
     """`debt` requests like the victim's are served first, so its tenant has had something.
-    `ahead` rivals are there before the victim, `behind` it come so many like it; with
+    `ahead` rivals are there before the victim, `behind` requests like it come after it; with
     `fresh_tenants` each rival is a tenant of its own. `rival_slack`: steps until a rival's
     deadline."""
 

@@ -29,10 +29,10 @@ def lasting_load(
 ) -> Load:
     """The first part of a trace TURNS times over, `requests` in all, at `times` the rate that
     a busy engine answers them at; the trace itself over and over where it has fewer. So each
-    turn asks for the same, the first one fills the queue up, and the others can be compared,
-    whatever an hour's end has that its beginning has not. A tenth is urgent, a twentieth is of
-    the light tenant, three in ten have deadlines; no length is told. All callers leave in the
-    end, untold, some soon and some late, so a queue stops growing. Raises BadLoad, or OSError
+    turn asks for the same, the first one fills the queue up, and the others can be compared. A
+    tenth is urgent, a twentieth is of the light tenant, three in ten have deadlines; no length
+    is told. All callers leave in the end, untold, some soon and some late, so a queue stops
+    growing. Raises BadLoad, or OSError
     for a file that cannot be read."""
     found = trace_load(trace, Cut(requests=requests // TURNS), Rules(told=False), profile)
     arrivals = [demand.arrival for demand in found.demands]

@@ -53,7 +53,7 @@ class Mix:
     def arriving(
         self, count: int, rate_per_s: float, seed: int, from_s: float = 0
     ) -> list[Job]:
-        """So many, due from `from_s` on at this mean rate, as `patterned` has it."""
+        """`count` jobs, due from `from_s` on, at moments of `patterned`."""
         times = patterned(count, rate_per_s, seed)
         jobs = self.jobs(count, seed)
         return [replace(job, at_s=from_s + at_s) for job, at_s in zip(jobs, times, strict=True)]

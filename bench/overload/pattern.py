@@ -15,7 +15,7 @@ STEPS = 1000
 
 
 def patterned(count: int, rate_per_s: float, seed: int) -> list[float]:
-    """So many moments with this mean rate, seconds, ascending. Stretches of the sample trace's
+    """`count` moments with this mean rate, seconds, ascending. Stretches of the sample trace's
     gaps, drawn at random, make the bursts. The rate is half of the mean at the beginning and
     at the end, and one and a half times the mean in the middle."""
     gaps = list(islice(_gaps(random.Random(f"pattern {seed}")), count))

@@ -2,7 +2,7 @@
 
 Its prefill, in as few chunks as possible, and its decode steps, at the prices of a tariff.
 Those leading blocks of its prompt that an earlier arrival names too are free: the earlier
-request has to wait for them in its own window, whoever computes them. A page counts for a
+request has to wait for them in its own window. A page counts for a
 request by 1 / (requests that name its block). Nothing is forgotten, swapped or recomputed.
 """
 

@@ -5,6 +5,6 @@ from schedulers.interface import RequestView
 
 def by_output(view: RequestView) -> tuple[int, int, int]:
     """SGLang retracts the request with the fewest output tokens, of equals the one with the
-    longest prompt, whatever its priority (`--retraction-policy length`, its default): the last
+    longest prompt, at any priority (`--retraction-policy length`, its default): the last
     by this key."""
     return -view.output_tokens, view.prompt_tokens, view.id

@@ -4,7 +4,7 @@
 Running requests get their tokens first. One that finds no page preempts the last of them, by
 recomputation, and nothing is admitted in such a step. Then the waiting are admitted from the
 head of the queue while there are rows, tokens and pages for the whole prompt, up to the first
-that does not fit. A waiting request preempts nothing, whatever its priority, and the priority
+that does not fit. A waiting request preempts nothing, at any priority, and the priority
 of one that waits never grows.
 
 Left out: limits on partial prefills, LoRA, encoder inputs, speculative tokens. A larger
